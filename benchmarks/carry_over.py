@@ -29,7 +29,7 @@ from few import mean_of_few
 from torch import no_grad
 
 from rlanything.cluster.models import TrainedModel
-from rlanything.cluster.open import Here
+from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
@@ -99,7 +99,7 @@ class Study:
         """Returns the policy as it is before training."""
         learning_rate = rate * self.recipe.policy.learning_rate
         role = self.recipe.policy.model_copy(update={"learning_rate": learning_rate})
-        return Here(self.recipe.threads).trained(
+        return InProcessModels(self.recipe.threads).trained(
             trained_source(self.recipe, None, (), "policy", role)
         )
 

@@ -29,9 +29,9 @@ from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.cache import RaggedCache
-from rlanything.engines.hf.draft import Draft
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.partial_completion import PartialCompletion
 from rlanything.records import Completion, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
@@ -85,7 +85,7 @@ class EndsDrawn(AllSpared):
     """A response's last tokens take a pass each, also where only one is possible."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
-        with patch.object(Draft, "_take_forced_end", lambda draft: None):
+        with patch.object(PartialCompletion, "_take_forced_end", lambda partial: None):
             return super().generate(requests, sampling)
 
 

@@ -308,7 +308,7 @@ def test_an_adapter_that_proposes_nothing_at_all_is_told_what_is_due(tmp_path: P
 
     changes = {**SMALL, "loop.rollouts_per_task": 1}
     trainer = rl.Trainer(TINY, adapter=Silent(), overrides=changes, run_dir=tmp_path / "run")
-    with pytest.raises(PluginError, match=r"adapter .*Silent gave \[\] for 2 requests: return a"):
+    with pytest.raises(PluginError, match=r"Silent returned \[\] for 2 requests: return a"):
         trainer.train()
 
 

@@ -21,7 +21,7 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.shards import whole
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import pack
-from rlanything.learning.sharding import ALONE, SeatGroup, seats_of_world
+from rlanything.learning.sharding import SINGLE, SeatGroup, seats_of_world
 
 SETTINGS = PolicyConfig(learning_rate=1e-4, kl_weight=0.0, max_grad_norm=1e9)
 LENGTHS = (1000, 3000, 1400, 2600, 1800, 2200, 1200, 2800)
@@ -43,7 +43,7 @@ def one_seat(bench: Bench) -> Iterator[SeatGroup]:
 
 
 def step(
-    model: LanguageModel, settings: PolicyConfig, samples: Tagged, group: SeatGroup = ALONE
+    model: LanguageModel, settings: PolicyConfig, samples: Tagged, group: SeatGroup = SINGLE
 ) -> tuple[Tensor, Tensor]:
     """Returns the gradient and the new weights of an optimizer step of a copy, both [weights]."""
     own = LanguageModel(copy.deepcopy(model.network), model.tokenizer, model.autocast)

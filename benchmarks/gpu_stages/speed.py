@@ -16,7 +16,7 @@ from rlanything.config.roles import PolicyConfig
 from rlanything.engines.hf.attention import TILE
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import pack
-from rlanything.learning.sharding import ALONE
+from rlanything.learning.sharding import SINGLE
 from rlanything.planning.architecture import Architecture
 from rlanything.planning.memory import activations, held, in_flight, logits
 
@@ -60,7 +60,7 @@ def _measured(
     flops = own.flops(batch.computed_tokens, keys, rows, learns=True)
     if bench.gpu:
         torch.cuda.reset_peak_memory_stats()
-    with one_seat(bench) if sharded else nullcontext(ALONE) as group:
+    with one_seat(bench) if sharded else nullcontext(SINGLE) as group:
         seconds = _seconds(bench, Learner(model, chosen.settings, group=group), samples)
     reached = flops / seconds / peak
     whole = own.layers == architecture(bench, shape).layers

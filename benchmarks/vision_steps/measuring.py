@@ -216,7 +216,7 @@ class Row:
 def play(view: View, trajectories: Sequence[Trajectory], images: Path, seed: int) -> Played:
     """Answers at every step of the episodes, as one view has it."""
     model = tiny_seeing_model(images, seed)
-    assert model.sight is not None
+    assert model.vision is not None
     counter, engine = Counter(model.network), CountingEngine(model)
     sampling, chat = Sampling(ROLE.temperature, ROLE.max_tokens), LocalChatModel(model, engine)
     if view.judges:
@@ -226,7 +226,7 @@ def play(view: View, trajectories: Sequence[Trajectory], images: Path, seed: int
         policy = LanguagePolicy(chat, MiniWob(), sampling, "free", 0, view.screenshots)
         samples = answered(policy, trajectories, images)
     prompts = [np.array(sample.completion.prompt_ids) for sample in samples]
-    seen = [shown for ids in prompts for _, shown in model.sight.images_of(ids)]
+    seen = [shown for ids in prompts for _, shown in model.vision.images_of(ids)]
     # The last token of an answer is drawn, and nothing follows from it.
     walked = [
         replace(each, completion=replace(each.completion, token_ids=each.completion.token_ids[:-1]))

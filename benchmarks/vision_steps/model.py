@@ -9,9 +9,9 @@ import torch
 import transformers as tf
 
 from rlanything.engines import shipped
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.hf.vision import tower_weights
+from rlanything.engines.hf.vision_spec import VisionSpec
+from rlanything.engines.hf.vision_tower import tower_weights
 from rlanything.engines.images import ImageBook
 
 MARKS = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
@@ -54,8 +54,8 @@ def tiny_seeing_model(images: Path, seed: int) -> LanguageModel:
     processor = tf.Qwen2VLImageProcessorPil(
         size=sizes, patch_size=PATCH, merge_size=MERGE, temporal_patch_size=2
     )
-    sight = Sight(network.config, tokenizer, processor, ImageBook([images]))
-    return LanguageModel(network, tokenizer, sight=sight)
+    spec = VisionSpec(network.config, tokenizer, processor, ImageBook([images]))
+    return LanguageModel(network, tokenizer, vision=spec)
 
 
 def _network(tokenizer: Any, seed: int) -> Any:

@@ -6,7 +6,7 @@
     for iteration in trainer:
         print(iteration.number, iteration.metrics["rollouts/success"])
 
-Names are imported when they are first used: `import rlanything` loads neither torch nor a domain.
+Names are imported on first use: `import rlanything` loads neither torch nor a domain.
 """
 
 from __future__ import annotations

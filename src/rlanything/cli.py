@@ -1,4 +1,4 @@
-"""The command line: registers the commands, and turns errors that a user can mend into one line."""
+"""The command line: registers the commands, and prints errors that a user can fix in one line."""
 
 from __future__ import annotations
 
@@ -37,25 +37,24 @@ def _main(
 
 
 def main() -> None:
-    """Runs the command line. An error that a user can mend (a `ValueError` of a class that is, or
-    derives from, one of this package), or an episode that cannot begin, becomes one line and exit
-    code 2."""
+    """Runs the command line. Errors that a user can fix (a `ValueError` whose class is, or derives
+    from, one of this package) and episodes that cannot begin become one line and exit code 2."""
     from rlanything.runs.stopping import Stopped
 
     try:
         app()
     except Stopped as stop:
-        _say_error(f"stopped by {stop}: the unfinished iteration is left out", stop)
+        _write_error(f"stopped by {stop}: the unfinished iteration is left out", stop)
         sys.exit(stop.exit_code)
     except Exception as error:
-        if not _mendable(error):
-            sys.excepthook = write_traceback  # Python's own prints the message as it is
+        if not _fixable(error):
+            sys.excepthook = write_traceback  # Python's own prints untrusted text unescaped
             raise
-        _say_error(f"error: {error}", error)
+        _write_error(f"error: {error}", error)
         sys.exit(2)
 
 
-def _mendable(error: Exception) -> bool:
+def _fixable(error: Exception) -> bool:
     from rlanything.domains.base import EpisodeError
 
     kinds = type(error).__mro__
@@ -63,7 +62,7 @@ def _mendable(error: Exception) -> bool:
     return own and (ValueError in kinds or EpisodeError in kinds)
 
 
-def _say_error(line: str, error: BaseException) -> None:
+def _write_error(line: str, error: BaseException) -> None:
     text = "; ".join([line, *getattr(error, "__notes__", ())])
     write_line(text, stderr=True)
 

@@ -1,8 +1,7 @@
-"""Files and folders that appear whole or not at all, and that no link leads anywhere else; and
-files of others, read within limits.
+"""Atomic writes of files and folders, and limited reads of untrusted files.
 
-Each is made under a name that nothing has yet, beside its place, and renamed: two processes that
-write the same do not meet, and a link that waits there is replaced, not followed.
+Each is created under a new name next to its destination, then renamed. Two writers of the same file
+do not collide, and a link at the destination is replaced, not followed.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 
 def read_plain(path: Path, most_bytes: int) -> bytes:
-    """Returns the content of a plain file. Raises OSError, also for what is no plain file (a pipe
-    or a device may never end) or is larger than `most_bytes`."""
+    """Returns the content of a regular file. Raises OSError if it cannot be read, is not regular (a
+    pipe or a device may never end), or is larger than `most_bytes`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is no plain file")
+            raise OSError("it is not a regular file")
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
         raise OSError(f"it is larger than {most_bytes >> 10:,} KiB")
@@ -32,9 +31,9 @@ def read_plain(path: Path, most_bytes: int) -> bytes:
 
 
 def replace_file(path: Path, content: bytes, synced: bool = False) -> None:
-    """Writes a file over what has its name. `synced`: it is on the disk before it has. Raises
-    OSError."""
-    partial = _beside(path)
+    """Writes a file atomically, replacing an existing one. `synced`: flush it to disk before it
+    gets its name. Raises OSError."""
+    partial = _partial(path)
     descriptor = os.open(partial, _NEW, 0o666)
     try:
         with open(descriptor, "wb") as file:
@@ -50,9 +49,9 @@ def replace_file(path: Path, content: bytes, synced: bool = False) -> None:
 
 @contextmanager
 def new_folder(place: Path) -> Iterator[Path]:
-    """Yields an empty folder that is renamed to `place` at the end, and deleted where anything goes
-    wrong. Raises FileExistsError where there is something by then, and other OSErrors."""
-    partial = _beside(place)
+    """Yields an empty folder that is renamed to `place` at the end, and deleted on any error.
+    Raises FileExistsError if something exists there by then, and other OSErrors."""
+    partial = _partial(place)
     partial.mkdir(parents=True)
     try:
         yield partial
@@ -67,5 +66,5 @@ def new_folder(place: Path) -> Iterator[Path]:
         raise
 
 
-def _beside(path: Path) -> Path:
+def _partial(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")

@@ -1,4 +1,4 @@
-"""The progress of a run: live bars in a terminal, plain lines elsewhere."""
+"""Progress of a run: live bars in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from rich.progress import (
 from rlanything.terminal import Terminal, one_line
 
 LONG_SECONDS = 20.0
-"""Phases that took longer leave a line where there is no terminal to show a bar."""
+"""Without a terminal, longer phases are logged as a line."""
 
 
 class RunWarning(UserWarning):
-    """A line about a run that should be seen although its progress is shown nowhere."""
+    """A warning of a run whose progress is not shown."""
 
 
 class Progress:
-    """Shows the phases of a run and what it says. Measures how long each phase took."""
+    """Shows a run's phases and messages, and measures the duration of each phase."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.seconds: dict[str, float] = {}
-        """By phase, since the last `pop_seconds`."""
+        """Seconds by phase since the last `pop_seconds`."""
         self._bars = bars.Progress(
             SpinnerColumn(),
             TextColumn("{task.description:<16}", markup=False),
@@ -56,7 +56,7 @@ class Progress:
 
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-        """Shows a phase of `total` units; yields what to call with each number of units done."""
+        """Shows a phase of `total` units; yields a callback for each number of units done."""
         begun = time.perf_counter()
         task = self._bars.add_task(one_line(name), total=total, unit=one_line(unit), rate="")
         done = 0
@@ -78,36 +78,35 @@ class Progress:
 
     @contextmanager
     def bytes_phase(self, name: str) -> Iterator[Callable[[int, int], None]]:
-        """Shows a phase in bytes; yields what to call with (bytes done, bytes in total)."""
+        """Shows a phase in bytes; yields a callback for (bytes done, total bytes)."""
         with self.phase(name, 0, "bytes") as _:
             task = self._bars.task_ids[-1]
             yield lambda done, total: self._bars.update(task, completed=done, total=total)
 
     def log(self, line: str) -> None:
-        """Prints a line that stays."""
+        """Prints a permanent line."""
         self._print(line, None)
 
     def warn(self, line: str) -> None:
-        """Prints a line that should be seen. Where nothing is shown it is a Python warning, which
-        a program sees once."""
+        """Prints a warning; a quiet console raises a Python warning instead."""
         if self.console.quiet:
             warnings.warn(one_line(line), RunWarning, stacklevel=2)
         else:
             self._print(line, "bold yellow")
 
     def _print(self, line: str, style: str | None) -> None:
-        # Whatever console it was given: a line may quote a model, a task or a file's name.
+        # Literal on any console: a line may quote a model, a task or a file name.
         self.console.print(one_line(line), style=style, markup=False, emoji=False, highlight=False)
 
     def pop_seconds(self) -> dict[str, float]:
         """Returns the seconds by phase since the last call."""
-        taken, self.seconds = self.seconds, {}
-        return taken
+        seconds, self.seconds = self.seconds, {}
+        return seconds
 
 
 def progress_of(wanted: bool | Progress | None) -> Progress:
-    """Returns what shows a run's progress: True: on stdout; False: nowhere; None: on stdout where
-    that is a terminal. In a notebook its lines are plain text."""
+    """Returns a run's progress display: True: on stdout; False: nowhere; None: on stdout if that is
+    a terminal. In a notebook its lines are plain text."""
     if isinstance(wanted, Progress):
         return wanted
     quiet = not (sys.stdout.isatty() if wanted is None else wanted)

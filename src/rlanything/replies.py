@@ -1,4 +1,4 @@
-"""Reads what servers reply, which may be anything."""
+"""Readers of servers' replies, which are untrusted."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Any
 from urllib.parse import urlsplit
 
 MOST_STRUCTURE = 2**16
-"""Most bytes of a JSON reply that are no text: a few of them can take a hundred in memory."""
+"""Limit of a JSON reply's bytes outside of texts: a few of them can take a hundred in memory."""
 MOST_QUOTED = 300
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 class BadReply(Exception):
-    """A reply of no use: a few words that say what the server did."""
+    """A useless reply; the message is a few words about what the server did."""
 
     def __init__(self, what: str, asked_seconds: float | None = None) -> None:
         super().__init__(what)
         self.asked_seconds = asked_seconds
-        """How long it asks to wait before another try."""
+        """Seconds that the server asks to wait before a retry."""
 
 
 def json_object(raw: bytes) -> dict[str, Any]:
-    """Returns the JSON object that a reply holds. Raises `BadReply`."""
+    """Returns the JSON object in a reply. Raises `BadReply`."""
     try:
         text = raw.decode("utf-8", "surrogatepass")
         if len(_STRING.sub("", text)) > MOST_STRUCTURE:
-            raise BadReply("sent JSON of too many parts")
+            raise BadReply("sent JSON with too many parts")
         value = json.loads(text)
     except (ValueError, RecursionError):
-        raise BadReply("sent no JSON") from None
+        raise BadReply("sent invalid JSON") from None
     if not isinstance(value, dict):
-        raise BadReply("sent no JSON object")
+        raise BadReply("sent JSON that is not an object")
     return value
 
 
 def number(value: object, most: float) -> float:
-    """Returns a number from 0 to `most`; 0 for None. Raises `BadReply` for all else."""
+    """Returns a number from 0 to `most`; 0 for None. Raises `BadReply` for anything else."""
     if value is None:
         return 0
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most:
         return value
-    raise BadReply("sent a number that cannot be")
+    raise BadReply("sent an impossible number")
 
 
 def quoted(said: object, hide: Callable[[str], bool] = lambda word: False) -> str:
-    """Returns the beginning of what a server said, in one line of printable characters; empty for
-    what is no text. Of words to `hide`, dots show that they were there."""
+    """Returns the beginning of a server's text in one line of printable characters; empty for
+    anything but a text. Words to `hide` become dots."""
     line = ""
     for word in said.split() if isinstance(said, str) else ():
         shown = "[...]" if hide(word) else word[:MOST_QUOTED]
@@ -59,7 +59,7 @@ def quoted(said: object, hide: Callable[[str], bool] = lambda word: False) -> st
 
 
 def place(address: str) -> str:
-    """Returns host and port of an address, without user and password; empty if there are none."""
+    """Returns the host and port of an address, without user and password; empty if it has none."""
     try:
         return urlsplit(address).netloc.rpartition("@")[2]
     except ValueError:

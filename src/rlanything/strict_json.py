@@ -1,4 +1,4 @@
-"""JSON as its standard has it: Python's takes and writes numbers that other readers refuse."""
+"""Standard JSON; Python's own module also accepts and writes NaN and infinities."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 
 def read_json(text: str | bytes) -> Any:
-    """Returns what a JSON text says. Raises ValueError for anything that is not JSON, for NaN,
-    Infinity and numbers out of range, and for an object that has a name twice; RecursionError for
-    one that is nested too deeply."""
+    """Returns the value of a JSON text. Raises ValueError for invalid JSON, for NaN, Infinity and
+    numbers out of range, and for duplicate names in an object; RecursionError for too deep
+    nesting."""
     return json.loads(
         text, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_without_twins
     )
 
 
 def finite_json(value: Any) -> Any:
-    """Returns JSON data with None for every number that JSON does not have."""
+    """Returns JSON data with None for NaN and infinities."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -28,7 +28,7 @@ def finite_json(value: Any) -> Any:
 
 
 def _refuse(word: str) -> Any:
-    raise ValueError(f"{word} is no number of JSON's")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _finite(digits: str) -> float:

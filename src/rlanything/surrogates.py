@@ -1,4 +1,4 @@
-"""Repairs text: environments and models may bring half of a surrogate pair."""
+"""Repairs text of environments and models that contains half of a surrogate pair."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 def whole_characters(text: str) -> str:
     """Returns the text with U+FFFD for halves of surrogate pairs, which neither tokenizers nor
-    UTF-8 take."""
+    UTF-8 accept."""
     return _HALF_CHARACTER.sub("\ufffd", text)

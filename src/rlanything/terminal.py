@@ -1,7 +1,8 @@
-"""The one place through which text reaches a terminal.
+"""The only place that prints to a terminal.
 
-Text of models, tasks, programs, files and endpoints is shown as it is: nothing in it is read as
-markup, and characters that steer a terminal, hide or change the order of text show as escapes.
+Untrusted text (of models, tasks, programs, files and endpoints) is shown literally: nothing in it
+is interpreted as markup, and characters that control a terminal, or hide or reorder text, appear
+as escapes.
 """
 
 from __future__ import annotations
@@ -22,17 +23,16 @@ from rlanything.strict_json import finite_json
 _UNSEEN = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but not line feed and tab
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"  # which turn the direction of text
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f"  # text direction
     "\u2028\u2029"  # line and paragraph separators
-    "\u200b\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # without width
-    "\ud800-\udfff"  # halves of characters, which cannot be written at all
+    "\u200b\u2060-\u2064\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # zero width
+    "\ud800-\udfff"  # surrogates, which cannot be encoded
     "]"
 )
 
 
 def visible(text: str) -> str:
-    r"""Returns the text with an escape such as `\x1b` in place of each character that is not seen
-    but does something."""
+    r"""Returns the text with an escape such as `\x1b` for each invisible character."""
     return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -42,12 +42,12 @@ def one_line(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Returns the text as markup that shows it, for helps, which typer reads as markup."""
+    """Returns the text escaped for help texts, which typer interprets as markup."""
     return escape(visible(text))
 
 
 class Terminal(Console):
-    """A console that shows strings, also those in tables and titles, as they are."""
+    """A console that shows all strings literally, in tables and titles too."""
 
     def __init__(self, *, stderr: bool = False, **settings: Any) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, **settings)
@@ -62,23 +62,23 @@ def show(what: RenderableType) -> None:
 
 
 def write(text: str, *, stderr: bool = False) -> None:
-    """Prints a text of any number of lines as it is, on stdout or on stderr."""
+    """Prints a text literally, on stdout or stderr."""
     print(visible(text), end="", file=sys.stderr if stderr else sys.stdout, flush=True)
 
 
 def write_line(line: str, *, stderr: bool = False) -> None:
-    """Prints one line, however long, on stdout or on stderr."""
+    """Prints a text as a single line, on stdout or stderr."""
     write(f"{one_line(line)}\n", stderr=stderr)
 
 
 def write_json(value: Any) -> None:
-    """Prints a value as JSON in one line, exactly: JSON has its own escapes. Numbers that JSON does
-    not have are null."""
+    """Prints a value as one line of JSON, which has its own escapes. NaN and infinities become
+    null."""
     print(json.dumps(finite_json(value)), flush=True)
 
 
 def write_traceback(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Prints a fault of the program, as `sys.excepthook`; its message may quote anything."""
+    """Prints a traceback, as `sys.excepthook`; its message may quote untrusted text."""
     write("".join(traceback.format_exception(kind, error, trace)), stderr=True)

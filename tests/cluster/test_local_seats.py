@@ -142,7 +142,7 @@ def test_the_last_words_of_a_seat_are_told() -> None:
 
 def test_a_seat_that_hangs_meets_its_time_out() -> None:
     error, took = lost(Deeds.sleep, 0, seconds=2)
-    assert "nothing was heard of seat 0, 1 for 2 s" in str(error)
+    assert "no message from seat 0, 1 for 2 s" in str(error)
     assert took < 15
 
 

@@ -50,7 +50,7 @@ def test_a_sound_installation_and_run_are_well(
     assert bad(check_run(run)) == []
     assert call(monkeypatch, "doctor", str(run)) == 0
     printed = capsys.readouterr().out
-    assert "ok      checkpoint: iter-00002 is as it was written" in printed
+    assert "ok      checkpoint: iter-00002 is intact" in printed
     assert "ok      store: intact, 2 iterations" in printed
     assert call(monkeypatch, "doctor", str(run), "--json") == 0
     findings = json.loads(capsys.readouterr().out)["findings"]

@@ -143,10 +143,10 @@ def test_packed_files_are_read_and_written(tmp_path):
     assert out.read_bytes() == again.read_bytes()
     assert max(done for done, _ in told) == 2 * packed.stat().st_size
     packed.write_bytes(packed.read_bytes()[:-20])
-    with pytest.raises(RolloutsError, match="is no whole gzip file"):
+    with pytest.raises(RolloutsError, match="not a complete gzip file"):
         write_signals(packed, tmp_path / "third", FeedbackSettings(), silent)
     packed.write_text("{}")
-    with pytest.raises(RolloutsError, match="is no whole gzip file"):
+    with pytest.raises(RolloutsError, match="not a complete gzip file"):
         write_signals(packed, tmp_path / "third", FeedbackSettings(), silent)
 
 

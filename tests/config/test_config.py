@@ -246,7 +246,7 @@ def test_recipes_cannot_be_changed_after_loading(recipe):
 
 def test_offload_without_seats_is_refused() -> None:
     data = {"name": "r", "domain": {"name": "alfworld"}, "cluster": {"offload": True}}
-    with pytest.raises(RecipeError, match="offload: only learners on several seats rest"):
+    with pytest.raises(RecipeError, match="offload: only learners on several seats can offload"):
         load_recipe(data)
 
 

@@ -86,7 +86,7 @@ def test_a_run_in_the_place_of_a_recipe_is_told_apart(tmp_path):
         (tmp_path / name).touch()
     with pytest.raises(
         RecipeError,
-        match=f"^{tmp_path}: a run's directory; go on with `rlanything resume {tmp_path}`",
+        match=f"^{tmp_path}: a run's directory; continue it with `rlanything resume {tmp_path}`",
     ):
         load_recipe(tmp_path)
 

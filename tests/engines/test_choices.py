@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from helpers.tiny import tiny_model
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
-from rlanything.engines.hf.draft import Draft
 from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.partial_completion import PartialCompletion
 
 END, MARKER = 1, 69
 OPTIONS = ((80, END), (80, 81, END), (82, 80, END))
@@ -55,24 +55,24 @@ def test_every_option_can_be_reached_and_its_prefixes_allow_exactly_what_continu
 def test_a_draft_takes_the_rest_as_soon_as_it_has_no_alternative(options, free, most, rng):
     """Also where a response ends for want of room."""
     choices = Choices(MARKER, options, free)
-    draft = Draft.begin(Request((5,), (0,), choices), 0, Sampling(1.0, most), [END])
+    partial = PartialCompletion.begin(Request((5,), (0,), choices), 0, Sampling(1.0, most), [END])
     walker = ChoiceWalker(choices)
     taken = 0
-    while taken < len(draft.token_ids) or not draft.over:
+    while taken < len(partial.token_ids) or not partial.over:
         allowed = walker.allowed()
-        if taken == len(draft.token_ids):
+        if taken == len(partial.token_ids):
             token = rng.choice(allowed or (*range(2, 7), MARKER))
-            draft.take(token, -1.0, allowed)
-        assert draft.allowed[taken] == allowed
-        token = draft.token_ids[taken]
+            partial.take(token, -1.0, allowed)
+        assert partial.allowed[taken] == allowed
+        token = partial.token_ids[taken]
         assert token in (allowed or (token,))
         # What was not drawn here was forced.
-        assert draft.logprobs[taken] == -1.0 or (allowed == (token,) and draft.over)
+        assert partial.logprobs[taken] == -1.0 or (allowed == (token,) and partial.over)
         taken += 1
         if token != END:
             walker.advance(token)
-    assert draft.stopped == (draft.token_ids[-1] == END)
-    assert draft.stopped or taken == most
+    assert partial.stopped == (partial.token_ids[-1] == END)
+    assert partial.stopped or taken == most
 
 
 def test_the_marker_is_forced_once_the_free_tokens_are_spent():

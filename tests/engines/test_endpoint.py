@@ -240,7 +240,7 @@ def test_a_wrong_address_is_named(fake: FakeEndpoint) -> None:
         (status(500), "answered 500 (no luck) at each of 3 tries; see what its own log says"),
         (drop, "cannot be reached (RemoteProtocolError) at each of 3 tries; see whether it is up"),
         (dribble, "did not answer within 0.3 s at each of 3 tries; raise adapter.engine.timeout_"),
-        (text("{"), "sent no JSON at each of 3 tries; see"),
+        (text("{"), "sent invalid JSON at each of 3 tries; see"),
     ],
 )
 def test_after_the_last_try_the_reason_and_a_remedy_are_one_line(

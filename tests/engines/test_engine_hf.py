@@ -19,9 +19,9 @@ from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf import cache as cache_module
 from rlanything.engines.hf.choices import restricted_logprobs
-from rlanything.engines.hf.draft import Draft, draw
 from rlanything.engines.hf.engine import BATCH_ROWS, MIN_COPIED, HFEngine
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.partial_completion import PartialCompletion, draw
 from rlanything.learning.learner import Learner
 from rlanything.records import Completion, Sample
 
@@ -143,7 +143,7 @@ def test_a_forced_end_takes_no_pass_and_changes_nothing(samples, sampling, monke
 
     monkeypatch.setattr(LanguageModel, "hidden_states", counting)
     ours = three_turns()
-    monkeypatch.setattr(Draft, "_take_forced_end", lambda draft: None)
+    monkeypatch.setattr(PartialCompletion, "_take_forced_end", lambda partial: None)
     expected = three_turns()
     assert passes[0] < passes[1]
     for one, other in zip(ours, expected, strict=True):

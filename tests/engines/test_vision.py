@@ -39,12 +39,12 @@ from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.attention import ATTENTION
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.hf.images import Picture, Sight, find_sight
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.hf.plain import PlainEngine
-from rlanything.engines.hf.sharing import seeing_problems
-from rlanything.engines.hf.vision import Kept, tower_weights
+from rlanything.engines.hf.sharing import vision_problems
+from rlanything.engines.hf.vision_spec import ImageTokens, VisionSpec, find_vision
+from rlanything.engines.hf.vision_tower import Kept, tower_weights
 from rlanything.engines.images import ImageBook, noise_png
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import pack
@@ -113,7 +113,7 @@ def packed_differences(model: LanguageModel, sequences: Sequence[Sequence[int]])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pack_with_images_computes_what_each_sequence_computes_alone(kind: str) -> None:
     model, names = frozen(kind)
-    assert (model.sharing_problem, model.sight is None) == (None, False)
+    assert (model.sharing_problem, model.vision is None) == (None, False)
     sequences = conversations(model, names)
     assert max(packed_differences(model, sequences)) < 1e-5
 
@@ -192,9 +192,9 @@ def test_the_tower_keeps_its_own_attention() -> None:
 
 def test_nothing_is_kept_of_an_image_that_others_of_its_size_do_not_have() -> None:
     model, names = frozen("qwen3_vl")
-    assert model.sight is not None
-    assert model.sight.picture(names[0]) is model.sight.picture(names[2])
-    assert model.sight.picture(names[0]) is not model.sight.picture(names[1])
+    assert model.vision is not None
+    assert model.vision.image_tokens(names[0]) is model.vision.image_tokens(names[2])
+    assert model.vision.image_tokens(names[0]) is not model.vision.image_tokens(names[1])
 
 
 def test_an_image_that_was_seen_is_neither_encoded_nor_prefilled_again() -> None:
@@ -343,11 +343,11 @@ def test_any_interleaving_of_text_and_images_is_exact(data: st.DataObject) -> No
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_image_stands_in_a_chat_as_transformers_own_processors_write_it(kind: str) -> None:
     model, _ = frozen(kind)
-    assert model.sight is not None
-    sight, vision = model.sight, model.network.config.vision_config
+    assert model.vision is not None
+    spec, vision = model.vision, model.network.config.vision_config
     own: Any = SimpleNamespace(
-        image_processor=sight.processor,
-        image_token=sight.token,
+        image_processor=spec.processor,
+        image_token=spec.token,
         image_seq_len=4,
         image_seq_length=4,
         fake_image_token="<fake_token_around_image>",
@@ -364,15 +364,15 @@ def test_an_image_stands_in_a_chat_as_transformers_own_processors_write_it(kind:
         for name in (f"{type(model.network).__name__.split('ForC')[0]}Processor",)
     ]
     for number, size in enumerate(((16, 16), (64, 64), (20, 90), (90, 20), (33, 47), (200, 10))):
-        name = sight.book.add(noise_png(number, *size))
+        name = spec.book.add(noise_png(number, *size))
         asked = {"return_row_col_info": True} if kind in ("smolvlm", "idefics3") else {}
-        with PIL.Image.open(io.BytesIO(sight.book.data(name))) as image:
-            inputs = sight.processor(
-                [image.convert("RGB")], return_tensors="np", **asked, **sight.family.asked
+        with PIL.Image.open(io.BytesIO(spec.book.data(name))) as image:
+            inputs = spec.processor(
+                [image.convert("RGB")], return_tensors="np", **asked, **spec.family.asked
             )
-        picture = sight.picture(name)
+        picture = spec.image_tokens(name)
         assert picture.text == written(own, inputs, 0), size
-        assert picture.text.count(sight.token) == picture.tokens
+        assert picture.text.count(spec.token) == picture.tokens
 
 
 @pytest.mark.parametrize("kind", IN_GRID)
@@ -405,8 +405,8 @@ def test_the_plain_engine_sees_what_the_other_sees(kind: str) -> None:
 @pytest.mark.parametrize("engine", [HFEngine, PlainEngine])
 def test_a_placeholder_is_never_sampled_however_likely_it_is(engine: Any) -> None:
     model, names = seeing_model("qwen2_vl")
-    assert model.sight is not None
-    closed, head = [*model.sight.closed], cast(Any, model.head)
+    assert model.vision is not None
+    closed, head = [*model.vision.closed], cast(Any, model.head)
     assert set(model.tokenizer.convert_ids_to_tokens(closed)) == set(MARKS[:4])
     with torch.no_grad():
         # Every hidden state has a large part along the placeholders' embeddings.
@@ -424,8 +424,8 @@ def test_a_placeholder_is_never_sampled_however_likely_it_is(engine: Any) -> Non
 
 def test_a_placeholder_without_an_image_is_refused_in_one_line() -> None:
     model, _ = frozen("qwen3_vl")
-    assert model.sight is not None
-    forged = (20, 21, model.sight.placeholder, 22)
+    assert model.vision is not None
+    forged = (20, 21, model.vision.placeholder, 22)
     with pytest.raises(ModelError, match=r"placeholder.*which image") as caught:
         HFEngine(model).generate([Request(forged, (0,))], SAMPLING)
     assert "\n" not in str(caught.value)
@@ -447,9 +447,9 @@ def saved(kind: str, folder: Path) -> tuple[LanguageModel, list[str]]:
     model, names = seeing_model(kind)
     model.save(folder / "model")
     (folder / "images").mkdir()
-    assert model.sight is not None
+    assert model.vision is not None
     for name in names:
-        (folder / "images" / name).write_bytes(model.sight.book.data(name))
+        (folder / "images" / name).write_bytes(model.vision.book.data(name))
     return model, names
 
 
@@ -467,9 +467,9 @@ def test_a_checkpoint_opens_with_from_pretrained_and_sees_the_same(
     assert trained == dict(opened.network.named_parameters()).keys() - tower_weights(opened.network)
     network: Any = tf.AutoModelForImageTextToText.from_pretrained(str(folder))
     processor: Any = tf.AutoImageProcessor.from_pretrained(str(folder))
-    assert model.sight is not None
+    assert model.vision is not None
     assert type(network) is type(model.network)
-    assert processor.to_dict() == model.sight.processor.to_dict()
+    assert processor.to_dict() == model.vision.processor.to_dict()
 
 
 def test_the_tower_trains_where_the_role_says_so(tmp_path: Path) -> None:
@@ -486,8 +486,8 @@ def test_a_model_without_its_processor_is_blind_and_says_why(tmp_path: Path) -> 
     model, _ = saved("qwen3_vl", tmp_path)
     (tmp_path / "model" / "preprocessor_config.json").unlink()
     opened = load_model(tmp_path / "model", "float32")
-    assert opened.sight is None
-    assert "image processor" in opened.blind
+    assert opened.vision is None
+    assert "image processor" in opened.no_vision_reason
     prompt = (20, 21, 22)
     [[said]] = HFEngine(opened).generate([Request(prompt, (0,))], SAMPLING)
     [[theirs]] = HFEngine(model).generate([Request(prompt, (0,))], SAMPLING)
@@ -496,10 +496,10 @@ def test_a_model_without_its_processor_is_blind_and_says_why(tmp_path: Path) -> 
 
 def test_families_whose_images_look_both_ways_are_shown_none() -> None:
     config = tf.Gemma3Config()
-    sight, why = find_sight(config, seeing_tokenizer("llava"), lambda: None, ImageBook())
-    assert sight is None
+    spec, why = find_vision(config, seeing_tokenizer("llava"), lambda: None, ImageBook())
+    assert spec is None
     assert why == "models of type gemma3 are not shown images here"
-    text = find_sight(tiny_model().network.config, seeing_tokenizer("llava"), dict, ImageBook())
+    text = find_vision(tiny_model().network.config, seeing_tokenizer("llava"), dict, ImageBook())
     assert text == (None, "it is a model of text alone")
 
 
@@ -507,19 +507,19 @@ def measured(monkeypatch: pytest.MonkeyPatch, kind: str, part: Any, name: str, w
     """A model that is measured while something in it is wrong."""
     tokenizer = seeing_tokenizer(kind)
     network = seeing_network(kind, tokenizer)
-    sight = Sight(network.config, tokenizer, seeing_processor(kind), ImageBook())
+    spec = VisionSpec(network.config, tokenizer, seeing_processor(kind), ImageBook())
     monkeypatch.setattr(part, name, wrong)
-    return LanguageModel(network, tokenizer, sight=sight)
+    return LanguageModel(network, tokenizer, vision=spec)
 
 
 def test_positions_that_are_wrong_are_found_out_before_any_image_is_shown(monkeypatch) -> None:
-    def depths(self: Sight, ids: Sequence[int]) -> np.ndarray:
+    def depths(self: VisionSpec, ids: Sequence[int]) -> np.ndarray:
         return np.tile(np.arange(len(ids)), (3, 1))
 
-    model = measured(monkeypatch, "qwen3_vl", Sight, "positions", depths)
-    assert model.sight is None
+    model = measured(monkeypatch, "qwen3_vl", VisionSpec, "positions", depths)
+    assert model.vision is None
     assert model.sharing_problem is None
-    assert "images it computes something else" in model.blind
+    assert "images it computes something else" in model.no_vision_reason
 
 
 def test_a_trie_in_which_images_compute_something_else_is_found_out(monkeypatch) -> None:
@@ -530,15 +530,15 @@ def test_a_trie_in_which_images_compute_something_else_is_found_out(monkeypatch)
 
     model = measured(monkeypatch, "qwen3_vl", LanguageModel, "trie_hidden_states", wrong)
     assert "images as a trie" in (model.sharing_problem or "")
-    assert model.sight is not None
+    assert model.vision is not None
 
 
 def test_measuring_leaves_nothing_behind() -> None:
     model, names = frozen("qwen2_vl")
-    assert model.sight is not None
-    book, autocast = model.sight.book, model.autocast
-    assert seeing_problems(model, model.sight, True) == (None, None)
-    assert (model.sight.book, model.autocast) == (book, autocast)
+    assert model.vision is not None
+    book, autocast = model.vision.book, model.autocast
+    assert vision_problems(model, model.vision, True) == (None, None)
+    assert (model.vision.book, model.autocast) == (book, autocast)
     assert book.data(names[0])
 
 
@@ -559,10 +559,10 @@ def test_results_are_kept_by_bytes_the_latest_used() -> None:
 
 def test_features_that_are_too_many_or_too_few_name_the_image() -> None:
     model, _ = seeing_model("qwen2_vl")
-    assert model.sight is not None
-    name = model.sight.book.add(noise_png(99, 16, 16))
-    model.sight._pictures[16, 16] = Picture("", 3, (1, 3))
-    ids = [5, *model.sight.virtual(name), 6]
+    assert model.vision is not None
+    name = model.vision.book.add(noise_png(99, 16, 16))
+    model.vision._by_size[16, 16] = ImageTokens("", 3, (1, 3))
+    ids = [5, *model.vision.virtual(name), 6]
     with pytest.raises(ModelError, match=rf"image {name} has 3 tokens and 4 features"):
         model.hidden_states(torch.tensor([ids]), model.positions(ids)[None], None)
 
@@ -583,8 +583,8 @@ def test_a_run_of_text_needs_no_library_of_images(tmp_path: Path) -> None:
 def test_without_pillow_a_model_is_blind_and_names_the_extra(monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     config = frozen("llava")[0].network.config
-    sight, why = find_sight(config, seeing_tokenizer("llava"), dict, ImageBook())
-    assert sight is None
+    spec, why = find_vision(config, seeing_tokenizer("llava"), dict, ImageBook())
+    assert spec is None
     assert "pip install 'rlanything[vision]'" in why
 
 
@@ -592,7 +592,7 @@ def test_what_another_process_is_sent_sees_the_same_files(tmp_path: Path) -> Non
     _, names = saved("qwen2_5_vl", tmp_path)
     opened = load_model(tmp_path / "model", "float32", images=(tmp_path / "images",))
     text, outline = pickle.loads(pickle.dumps((opened.text, opened.outline())))
-    assert text.sight.virtual(names[0]) == opened.sight.virtual(names[0])  # type: ignore
+    assert text.vision.virtual(names[0]) == opened.vision.virtual(names[0])  # type: ignore
     copied = outline.empty("cpu")
     with torch.no_grad():
         theirs = (*opened.network.parameters(), *opened.network.buffers())

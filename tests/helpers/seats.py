@@ -28,7 +28,7 @@ from rlanything.engines.hf.shards import whole
 from rlanything.learning import scorer
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
-from rlanything.learning.sharding import ALONE, SeatGroup, seats_of_world
+from rlanything.learning.sharding import SINGLE, SeatGroup, seats_of_world
 from rlanything.records import Sample
 
 GROUP_SECONDS, WORLD_SECONDS = 40.0, 100.0
@@ -187,8 +187,8 @@ def save_and_go_on(group: SeatGroup, folder: Path) -> Report:
     with torch.no_grad():
         for name, weights in middle.network.named_parameters():
             weights.copy_(full[name])
-    learner.rest()
-    learner.wake()
+    learner.offload()
+    learner.onload()
     learner.update(samples(), 1)
     resumed, second = learner_of(LEARNS, group, middle)
     second.load(folder / f"optimizer of {group.size}")
@@ -262,7 +262,7 @@ def seat(rank: int, size: int, folder: Path) -> None:
 def world(size: int, folder: Path) -> list[Report]:
     """Runs a world of so many seats; what each of them reports."""
     if size == 1:
-        return [work(ALONE, folder)]
+        return [work(SINGLE, folder)]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["helpers.seats"])
     processes = [context.Process(target=seat, args=(rank, size, folder)) for rank in range(size)]

@@ -10,8 +10,8 @@ import transformers as tf
 from torch import Tensor
 
 from helpers.tiny import tiny_tokenizer
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything.engines.images import ImageBook, noise_png
 
 MARKS = (
@@ -190,8 +190,8 @@ def seeing_model(
     network = seeing_network(kind, tokenizer, seed, head).to(dtype)
     book = ImageBook()
     names = [book.add(noise_png(number, *size)) for number, size in enumerate(SIZES)]
-    sight = Sight(network.config, tokenizer, seeing_processor(kind), book)
-    return LanguageModel(network, tokenizer, sight=sight), names
+    spec = VisionSpec(network.config, tokenizer, seeing_processor(kind), book)
+    return LanguageModel(network, tokenizer, vision=spec), names
 
 
 SIZES = ((16, 24), (24, 16), (16, 24), (16, 16))
@@ -200,13 +200,13 @@ SIZES = ((16, 24), (24, 16), (16, 24), (16, 16))
 
 def tokens_of(model: LanguageModel, parts: Sequence[str | Sequence[int]]) -> list[int]:
     """Token ids of texts as ids and of images by their names, between their marks."""
-    assert model.sight is not None
+    assert model.vision is not None
     ids: list[int] = []
     around = "<|vision_start|>IMAGE<|vision_end|>" if model.in_grid else "IMAGE"
     for part in parts:
         if isinstance(part, str):
-            shown = around.replace("IMAGE", model.sight.picture(part).text)
-            ids += model.sight.placed(model.encode(shown), [part])
+            shown = around.replace("IMAGE", model.vision.image_tokens(part).text)
+            ids += model.vision.placed(model.encode(shown), [part])
         else:
             ids += part
     return ids

@@ -17,7 +17,7 @@ from helpers.tiny import tiny_model
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import ModelError
 from rlanything.learning.learner import Learner
-from rlanything.learning.sharding import ALONE
+from rlanything.learning.sharding import SINGLE
 
 pytestmark = pytest.mark.timeout(240)
 SIZES = (1, 2, 3)
@@ -122,7 +122,7 @@ def test_what_is_saved_and_loaded_goes_on_with_the_same_bits(worlds: Worlds, siz
 def test_any_number_of_seats_reads_what_another_wrote(worlds: Worlds, folder: Path) -> None:
     """2 -> 2, 2 -> 3, 1 -> 3, and what these wrote of it -> 1."""
     two, one = worlds[2][0]["resumed"]["state"], worlds[1][0]["resumed"]["state"]
-    _, alone = seats.learner_of(seats.LEARNS, ALONE)
+    _, alone = seats.learner_of(seats.LEARNS, SINGLE)
     for written, expected in (("2 by 2", two), ("2 by 3", two), ("1 by 3", one)):
         alone.load(folder / f"optimizer of {written}")
         found = seats.remembered(alone)

@@ -71,25 +71,25 @@ def test_every_seat_has_the_whole_tower(folder: Path) -> None:
 def test_a_screenshot_has_the_tokens_that_the_model_makes_of_it(
     folder: Path, size: tuple[int, int]
 ) -> None:
-    sight = load_model(folder, "float32").sight
-    assert sight is not None
+    spec = load_model(folder, "float32").vision
+    assert spec is not None
     height, width = size
-    picture = sight.picture(sight.book.add(noise_png(0, height, width)))
+    picture = spec.image_tokens(spec.book.add(noise_png(0, height, width)))
     assert tokens_of(str(folder), width, height) == picture.tokens
 
 
 @pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "smolvlm", "llava"])
 def test_operations_of_a_tower_are_those_that_torch_counts(kind: str) -> None:
     model, _ = seeing_model(kind)
-    assert model.sight is not None
-    name = model.sight.book.add(noise_png(0, 32, 40))
-    eyes: Any = model._eyes
+    assert model.vision is not None
+    name = model.vision.book.add(noise_png(0, 32, 40))
+    eyes: Any = model._vision_tower
     model.network.set_attn_implementation("eager")  # the counter knows products of matrices
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         eyes.features(name)
-    shape = Architecture(model.network).sight
+    shape = Architecture(model.network).vision
     assert shape is not None
-    share = counter.get_total_flops() / shape.flops(model.sight.picture(name).tokens)
+    share = counter.get_total_flops() / shape.flops(model.vision.image_tokens(name).tokens)
     # Qwen2.5's layers see windows of the image, all but one.
     least = 0.8 if kind == "qwen2_5_vl" else 0.95
     assert least < share < 1.05

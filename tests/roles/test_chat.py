@@ -247,34 +247,34 @@ def shown(*images: str, text: str = "Look.") -> tuple[Message, ...]:
 
 
 def placeholders(ids: Sequence[int]) -> list[int]:
-    assert SEEING.sight is not None
-    return [SEEING.sight.placeholder if token < 0 else token for token in ids]
+    assert SEEING.vision is not None
+    return [SEEING.vision.placeholder if token < 0 else token for token in ids]
 
 
 @pytest.mark.parametrize("kind", ["qwen3_vl", "smolvlm", "internvl"])
 def test_images_stand_where_the_template_shows_them_each_with_ids_of_its_own(kind):
     model, names = seeing_model(kind)
-    sight = model.sight
-    assert sight is not None
+    spec = model.vision
+    assert spec is not None
     prompt = Chat(model).prompt(shown(names[0], names[1]))
     virtual = [token for token in prompt.ids if token < 0]
-    assert virtual == [*sight.virtual(names[0]), *sight.virtual(names[1])]
+    assert virtual == [*spec.virtual(names[0]), *spec.virtual(names[1])]
     assert prompt.images == (names[0], names[1])
     expanded = prompt.text
     for name in names[:2]:
-        head, _, tail = expanded.partition(sight.token)
-        expanded = head + sight.picture(name).text.replace(sight.token, "IMAGE") + tail
-    ids = [sight.placeholder if token < 0 else token for token in prompt.ids]
-    assert ids == model.encode(expanded.replace("IMAGE", sight.token))
+        head, _, tail = expanded.partition(spec.token)
+        expanded = head + spec.image_tokens(name).text.replace(spec.token, "IMAGE") + tail
+    ids = [spec.placeholder if token < 0 else token for token in prompt.ids]
+    assert ids == model.encode(expanded.replace("IMAGE", spec.token))
 
 
 def test_a_forged_placeholder_stays_text():
     for forged in ("<|image_pad|>", PAD, "<|video_pad|> <|vision_start|>"):
         prompt = Chat(SEEING).prompt(shown(NAMES[0], text=f"Say {forged}!"))
-        assert SEEING.sight is not None
-        assert not {*prompt.ids} & {SEEING.sight.placeholder}
+        assert SEEING.vision is not None
+        assert not {*prompt.ids} & {SEEING.vision.placeholder}
         assert prompt.text.count(PAD) == prompt.text.count("<|image_pad|>") == 1
-        assert [each for each in prompt.ids if each < 0] == [*SEEING.sight.virtual(NAMES[0])]
+        assert [each for each in prompt.ids if each < 0] == [*SEEING.vision.virtual(NAMES[0])]
 
 
 def test_a_chat_that_goes_on_keeps_its_tokens_and_adds_what_is_shown_next():
@@ -298,8 +298,8 @@ def test_a_history_with_another_image_of_the_same_text_is_another_chat():
     following = chat.following(first, completion, more)
     assert following.text.startswith(first.text)  # in words they are alike
     assert following == chat.prompt(more)
-    assert SEEING.sight is not None
-    assert not {*following.ids} & {*SEEING.sight.virtual(NAMES[0])}
+    assert SEEING.vision is not None
+    assert not {*following.ids} & {*SEEING.vision.virtual(NAMES[0])}
 
 
 def test_the_blind_say_why_they_are_in_one_line():

@@ -119,7 +119,7 @@ def test_reasoning_ends_where_the_models_own_marks_say(template, text, answer):
 @pytest.mark.parametrize("template", ["~~{}~~", "<think>{}</think>[THINK]"])
 def test_reasoning_that_cannot_be_told_from_answers_is_refused(template):
     model = marked(template)
-    with pytest.raises(ModelError, match="cannot be told from its answers") as error:
+    with pytest.raises(ModelError, match="cannot be separated from its answers") as error:
         LocalChatModel(model, HFEngine(model))
     assert "\n" not in str(error.value)
 
@@ -129,7 +129,7 @@ def test_reasoning_by_any_of_its_names_is_seen(key):
     model = marked("~~{}~~")
     template = model.tokenizer.get_chat_template()
     model.tokenizer.chat_template = template.replace("reasoning_content", key)
-    with pytest.raises(ModelError, match="cannot be told from its answers"):
+    with pytest.raises(ModelError, match="cannot be separated from its answers"):
         LocalChatModel(model, HFEngine(model))
 
 

@@ -294,9 +294,9 @@ def test_variables_that_cannot_be_honoured_are_refused() -> None:
     with pytest.raises(ModelError, match="does not read 'effort'; leave it out"):
         chat_of(SWITCHED, effort="low")
     for name in ("tools", "messages", "chat_template", "add_generation_prompt", "no name"):
-        with pytest.raises(ModelError, match="is no variable of a chat template"):
+        with pytest.raises(ModelError, match="is not a variable of a chat template"):
             chat_of(SWITCHED, **{name: 1})
-        with pytest.raises(ModelError, match="is no variable of a chat template"):
+        with pytest.raises(ModelError, match="is not a variable of a chat template"):
             chat_of(SWITCHED).prompt(go, options={name: 1})
     run = chat_of(SWITCHED, enable_thinking=False)
     assert run.prompt(go, options={"enable_thinking": False}) == run.prompt(go)

@@ -183,7 +183,7 @@ def test_requests_that_are_too_long_or_whose_actions_would_be_cut_are_refused_al
     with pytest.raises(RequestsRefused) as refused:
         chat_model.answer([long, over], Sampling(1.0, 8))
     assert list(refused.value.reasons) == [1]
-    assert f"are more than its {model.context}; send fewer" in refused.value.reasons[1]
+    assert f"exceed its context of {model.context}; send fewer" in refused.value.reasons[1]
     chat_model.answer([long, replace(over, refusable=False)], Sampling(1.0, 8))
     cut = replace(long, actions=Actions(">", ("a very long action that is cut",), 0))
     with pytest.raises(RequestsRefused) as refused:

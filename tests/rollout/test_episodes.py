@@ -188,9 +188,9 @@ def test_an_environment_that_answers_with_something_else_is_told_what_is_due(wor
         rollouts = rollout(Scripted(), pool, requests, 2, 8)
     [failure], [crash] = rollouts.failures, rollouts.crashes
     assert failure.reason == (
-        "TypeError: GymnastEnvironment.reset gave 'begin' where an rlanything.Observation is due"
+        "TypeError: GymnastEnvironment.reset returned 'begin'; return an rlanything.Observation"
     )
-    assert "GymnastEnvironment.step gave ('an observation', 1.0," in crash.reason
+    assert "GymnastEnvironment.step returned ('an observation', 1.0," in crash.reason
 
 
 class SaysItsSeed:
@@ -313,4 +313,4 @@ def test_an_observation_that_holds_something_else_costs_its_episode_alone(says: 
     rollouts = played([{"says": says}, {}], 0)
     assert [trajectory.outcome for trajectory in rollouts.trajectories] == [-1, 1]
     [crash] = rollouts.crashes
-    assert f"gave an observation whose {says} is" in crash.reason
+    assert f"returned an observation whose {says} is" in crash.reason

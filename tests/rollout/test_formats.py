@@ -303,7 +303,7 @@ def test_the_rows_of_a_parquet_file_are_lines(tmp_path: Path) -> None:
     assert read[1][2].steps[0].response == "I take it."
     path.write_bytes(b"no table")
     with (
-        pytest.raises(RolloutsError, match="is no readable Parquet file"),
+        pytest.raises(RolloutsError, match="not a readable Parquet file"),
         open_rollouts(path) as (file, *_),
     ):
         list(file)

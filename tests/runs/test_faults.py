@@ -21,7 +21,7 @@ from rich.console import Console
 from helpers.paths import TESTS, TINY
 from helpers.tiny import completion_of, tiny_model
 from rlanything.algorithm.curriculum import Candidate, Pool
-from rlanything.cli import _mendable
+from rlanything.cli import _fixable
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.domains.base import EpisodeError, Observation, StepResult
@@ -211,9 +211,9 @@ def test_a_run_in_which_nothing_is_played_stops_and_goes_on_once_it_is_mended(
     said = r"nothing was played in (this iteration|3 iterations in a row): .* does not answer; see"
     with pytest.raises(NothingPlayed, match=said) as stopped:
         Trainer(TINY, domain=domain, overrides=changes, progress=QUIET).train()
-    assert _mendable(stopped.value)
-    assert _mendable(EpisodeError("t", "the page cannot be started"))
-    assert not _mendable(RuntimeError("a bug"))
+    assert _fixable(stopped.value)
+    assert _fixable(EpisodeError("t", "the page cannot be started"))
+    assert not _fixable(RuntimeError("a bug"))
     with pytest.raises(NothingPlayed, match=said):  # at once: it was not mended
         Trainer.resume(run, domain=domain, progress=QUIET).train()
     (tmp_path / "mended").touch()

@@ -206,7 +206,7 @@ def test_a_judge_that_others_may_ask_without_a_key_is_warned_of(
     words = ["serve", "--judge", "nowhere.yaml", "--port", "0", "--host", "0.0.0.0"]
     done = CliRunner().invoke(app, words)
     assert "nowhere.yaml" in str(done.exception)
-    assert "anybody who reaches this address may ask the judge" in done.output
+    assert "anybody who reaches this address may use the judge" in done.output
 
 
 def test_the_service_describes_itself_without_the_internet() -> None:

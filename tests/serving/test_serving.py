@@ -165,7 +165,7 @@ def test_a_body_beyond_the_limit_is_not_kept(
     monkeypatch.setattr(serving, "MOST_BYTES", 1 << 20)
     large = ask(client, episode(instruction="x" * (2 << 20)))
     assert large.status_code == 413
-    assert "at most 1 MiB" in large.json()["detail"]
+    assert "limit of 1 MiB" in large.json()["detail"]
     assert ask(client, episode()).status_code == 200
 
 

@@ -59,7 +59,7 @@ def test_what_is_asked_is_answered_by_seat_and_progress_comes_between() -> None:
     with pytest.raises(ModelError, match="seat says no") as caught:
         seats.ask(both(Deeds.refuse, 1), 30)
     [note] = caught.value.__notes__
-    assert note.startswith("so says seat 1 on ")
+    assert note.startswith("on seat 1 on ")
     assert seats.ask(both(Deeds.number), 30) == {0: 0, 1: 1}
     seats.close()
     with pytest.raises(SeatLost):
@@ -76,8 +76,8 @@ def test_where_there_is_no_room_one_line_says_what_is_needed_and_what_there_is()
     with pytest.raises(SeatLost) as caught:
         opened(4, per_machine=1, start_seconds=2)
     assert str(caught.value) == (
-        "cluster: in 2 s Ray found no room for 1 CPU + 1 CPU + 1 CPU + 1 CPU; all that it has: "
-        "6 CPU"
+        "cluster: in 2 s Ray found no room for 1 CPU + 1 CPU + 1 CPU + 1 CPU; the cluster has "
+        "6 CPU in all"
     )
 
 
@@ -92,7 +92,7 @@ def test_seats_meet_at_a_port_of_the_range() -> None:
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ModelError, match=f"all from {port} to {port} are taken"):
+        with pytest.raises(ModelError, match=f"all ports from {port} to {port} are taken"):
             opened(ports=(port, port))
         seats = opened(ports=(port, port + 20))
     assert seats.ask(both(Deeds.count, 1), 30) == {0: 2.0, 1: 2.0}
@@ -123,7 +123,7 @@ def test_a_seat_that_dies_while_others_wait_for_it_is_noticed_at_once() -> None:
 
 def test_a_seat_that_hangs_meets_its_time_out() -> None:
     error, took = lost(Deeds.sleep, 0, seconds=2)
-    assert "nothing was heard of seat 0, 1 for 2 s" in str(error)
+    assert "no message from seat 0, 1 for 2 s" in str(error)
     assert took < 5
 
 

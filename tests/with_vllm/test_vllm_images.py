@@ -86,13 +86,13 @@ def test_without_chance_vllm_writes_what_the_embedded_engine_writes(seen: Seen) 
 
 def test_no_response_holds_a_placeholder(seen: Seen) -> None:
     model, names, engine = seen
-    assert model.sight is not None
+    assert model.vision is not None
     request = Request(prompts_of(model, names)[1], tuple(range(100)))
     drawn = flat(engine.generate([request], Sampling(2.0, 10)))
     tokens = [token for each in drawn for token in each.token_ids]
     # One of this many would be one of these by chance: it would be seen with near certainty.
-    assert len(tokens) * len(model.sight.closed) / model.network.config.text_config.vocab_size > 5
-    assert not set(tokens) & set(model.sight.closed)
+    assert len(tokens) * len(model.vision.closed) / model.network.config.text_config.vocab_size > 5
+    assert not set(tokens) & set(model.vision.closed)
 
 
 def test_prompts_share_what_lies_before_the_image_that_differs(seen: Seen) -> None:
@@ -147,9 +147,9 @@ def test_adapters_of_a_model_that_sees_are_handed_over(tmp_path, monkeypatch) ->
     whole, names = seeing_model("qwen3_vl", head=HEAD)
     whole.save(tmp_path / "base")
     model = load_model(tmp_path / "base", "float32")
-    assert model.sight is not None
-    assert whole.sight is not None
-    model.sight.book = whole.sight.book
+    assert model.vision is not None
+    assert whole.vision is not None
+    model.vision.book = whole.vision.book
     add_adapters(model, LoraSettings(rank=4), seed=1)
     engine = engine_of(model)
     requests = [Request(each, (1, 2)) for each in prompts_of(model, names)]

@@ -11,7 +11,7 @@ import torch
 
 from rlanything.domains.base import Image
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.hf.vision import tower_weights
+from rlanything.engines.hf.vision_tower import tower_weights
 from rlanything.engines.images import blank_png, noise_png
 from rlanything_nano.looking import (
     EMPTY,
@@ -110,10 +110,10 @@ def test_reading_and_writing_are_learned_and_decided_by_the_seed() -> None:
 
 def test_a_rehearsal_asks_for_points_of_what_a_screenshot_shows() -> None:
     model = untaught()
-    assert model.sight is not None
+    assert model.vision is not None
     (batch,) = Rehearsal(model, [SCENE], " > click", 0).draw()
-    name = model.sight.book.add(SCENE.image.data)
-    shown = [*model.sight.virtual(name)]
+    name = model.vision.book.add(SCENE.image.data)
+    shown = [*model.vision.virtual(name)]
     assert batch.ids[1 : 1 + len(shown)].tolist() == shown
     text = batch.ids[2 + len(shown) :].reshape(QUESTIONS, -1)
     told = [ThingCode(model).told(thing) for thing in (RED, BLUE)]
@@ -124,7 +124,7 @@ def test_a_rehearsal_asks_for_points_of_what_a_screenshot_shows() -> None:
     assert batch.tokens.tolist() == text[:, -2:].ravel().tolist()
     assert (batch.ids[batch.nodes + 1] == batch.tokens).all()
     # The grid of the image, then text in all axes further on.
-    places = model.sight.positions(batch.ids)
+    places = model.vision.positions(batch.ids)
     assert (batch.positions[:, : 2 + len(shown)] == places[:, : 2 + len(shown)]).all()
     behind = batch.positions[:, 2 + len(shown) :] - places[:, 2 + len(shown) :]
     assert (behind == behind[0, 0]).all()
@@ -154,16 +154,16 @@ def test_what_is_rehearsed_is_learned_beside_the_answers_and_decided_by_the_seed
 
 def test_who_is_blindfolded_sees_white_and_who_lends_the_eyes_still_sees() -> None:
     model = untaught()
-    assert model.sight is not None
-    name = model.sight.book.add(SCENE.image.data)
+    assert model.vision is not None
+    name = model.vision.book.add(SCENE.image.data)
     blind = blindfolded(model)
-    assert blind.sight is not None
-    ids = torch.tensor([[*model.sight.virtual(name)]])
-    assert blind.sight.virtual(name) == model.sight.virtual(name)
-    assert blind.sight.book.data(name) == blank_png(64, 48)
+    assert blind.vision is not None
+    ids = torch.tensor([[*model.vision.virtual(name)]])
+    assert blind.vision.virtual(name) == model.vision.virtual(name)
+    assert blind.vision.book.data(name) == blank_png(64, 48)
     positions = model.positions(ids[0].numpy())[:, None]
     seen, unseen = (each.hidden_states(ids, positions, None) for each in (model, blind))
-    white = model.sight.book.add(blank_png(64, 48))
-    whites = torch.tensor([[*model.sight.virtual(white)]])
+    white = model.vision.book.add(blank_png(64, 48))
+    whites = torch.tensor([[*model.vision.virtual(white)]])
     assert torch.equal(unseen, model.hidden_states(whites, positions, None))
     assert not torch.allclose(seen, unseen)

@@ -245,8 +245,8 @@ def test_models_that_see_are_built_alike(tmp_path: Path, monkeypatch: pytest.Mon
         assert seen == measured[role][BLANK].keys()
     for role in ROLES:
         model = load_model(tmp_path / role, "float32")
-        assert model.sight is not None
-        picture = model.sight.picture(model.sight.book.add(noise_png(0, 210, 160)))
+        assert model.vision is not None
+        picture = model.vision.image_tokens(model.vision.book.add(noise_png(0, 210, 160)))
         assert picture.tokens == 13 * 10
 
 

@@ -1,67 +1,73 @@
-"""Seats as the driver knows them: what can be asked of them, and how they are lost."""
+"""The driver's view of seats: calls to them, and their loss."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 
 class SeatLost(ValueError):
-    """A seat died, or was silent for too long: what all seats knew is gone with it. One line."""
+    """A seat died or was silent for too long, and the state of all seats is lost with it. The
+    message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A method of `Seat` to be called, with what to call it on."""
+    """A call of one of `Seat`'s methods."""
 
     method: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     apart: bool = False
-    """Whether seats do it each for itself: one that fails leaves none waiting for it."""
+    """Whether seats run it independently, so that a failure leaves no other seat waiting."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A seat's place among all, as the launcher assigns it."""
+    """A seat's rank and settings, assigned by the launcher."""
 
     rank: int
     size: int
     meeting: str
-    """Where all seats meet, as `torch.distributed` takes it: `file://...` or `tcp://...`."""
+    """Rendezvous URL for `torch.distributed`: `file://...` or `tcp://...`."""
     device: str
-    """`cpu` or `cuda`: its own GPU is the only one that it sees."""
+    """`cpu` or `cuda`; a seat sees only its own GPU."""
     threads: int
     """CPU threads of its models."""
     timeout_seconds: float
-    """How long it waits for the others."""
+    """Time limit for waiting for the other seats."""
 
 
 class Seats(Protocol):
-    """Processes that share the models' work. They do what they are asked, each in order."""
+    """Processes that share the models' work. Each runs its calls in order."""
 
     @property
+    @abstractmethod
     def size(self) -> int:
-        """How many there are."""
+        """Number of seats."""
         ...
 
     @property
+    @abstractmethod
     def alive(self) -> bool:
-        """Whether they have not been ended."""
+        """Whether they are still running."""
         ...
 
+    @abstractmethod
     def ask(
         self,
         calls: Mapping[int, Call],
         seconds: float,
         on_progress: Callable[[int], None] | None = None,
     ) -> dict[int, Any]:
-        """Makes calls, by seat, at the same time, and returns the results, by seat.
+        """Makes one call per seat, all at the same time, and returns their results by seat.
 
-        `seconds`: how long there may be silence; `on_progress`: called with what seats report
-        meanwhile. Raises what a call raised, and `SeatLost`, after which no seat is left."""
+        `seconds`: longest silence of a seat; `on_progress`: called with the seats' progress
+        reports. Raises a call's own error, or `SeatLost`, after which no seat is left."""
         ...
 
+    @abstractmethod
     def close(self) -> None:
         """Ends all seats."""
         ...

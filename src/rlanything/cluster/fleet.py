@@ -1,4 +1,4 @@
-"""Models on seats, with the interfaces that they would have in this process."""
+"""Models on seats, with the same interfaces as models in this process."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from rlanything.records import Completion, Sample
 class SeatsEngine:
     """One model's engines on all seats: every request goes to one of them.
 
-    A conversation stays where it began, so that what was computed for it is found again, until
-    `sync_weights` or `release_cache`. Where a request goes depends on requests alone."""
+    A conversation stays on its seat, where its cache is, until `sync_weights` or `release_cache`.
+    The assignment depends only on the requests."""
 
     def __init__(self, seats: Seats, role: str, seconds: float) -> None:
-        self._seats, self._role = seats, role
-        # A seat's own engine is the first to say that it took too long.
+        self._seats = seats
+        self._role = role
+        # Longer than the seat's own engine waits, whose timeout names the role and the remedy.
         self._seconds = seconds + 2 * GRACE_SECONDS
         self._homes: dict[str, int] = {}
 
@@ -66,10 +67,11 @@ class SeatsEngine:
 def spread_requests(
     requests: Sequence[Request], homes: dict[str, int], seats: int
 ) -> list[list[int]]:
-    """Returns the indices of the requests of each seat, and adds new conversations to `homes`.
+    """Returns each seat's requests by index, and adds new conversations to `homes`.
 
-    A new one goes where the prompts have the fewest tokens so far. Neighbours, which are often of
-    one task and about equally long, so part: no seat is left with all that take many steps."""
+    A new conversation goes to the seat with the fewest prompt tokens so far. This separates
+    neighbours, which often belong to one task and are about equally long, so that no seat gets all
+    the long episodes."""
     known = [homes.get(request.conversation) for request in requests]
     loads = [0] * seats
     for request, home in zip(requests, known, strict=True):
@@ -90,7 +92,9 @@ class SeatsLearner:
     """One model's learners on all seats: each trains on its share of every minibatch."""
 
     def __init__(self, seats: Seats, role: str, settings: TrainedRoleConfig, seconds: float):
-        self._seats, self._role, self._settings = seats, role, settings
+        self._seats = seats
+        self._role = role
+        self._settings = settings
         self._seconds = seconds
 
     def update(
@@ -109,7 +113,7 @@ class SeatsLearner:
 
 @dataclass(frozen=True, slots=True)
 class ServedOnSeats:
-    """A model that generates on all seats, and what this process needs of it."""
+    """A model that generates on all seats, and its text side in this process."""
 
     model: ModelText
     engine: SeatsEngine
@@ -121,16 +125,17 @@ class TrainedOnSeats(ServedOnSeats):
 
     learner: SeatsLearner
     save: Callable[[Path], None]
-    """Writes the model in Hugging Face format, and the learners' state beside it."""
+    """Writes the model in Hugging Face format, and the learners' state next to it."""
     load_state: Callable[[Path], None]
     """Reads the learners' state from the folder of their model."""
 
 
-class OnSeats:
+class SeatModels:
     """Models on the seats of a cluster."""
 
     def __init__(self, seats: Seats, config: ClusterConfig) -> None:
-        self._seats, self._config = seats, config
+        self._seats = seats
+        self._config = config
 
     @property
     def lost(self) -> bool:
@@ -138,7 +143,7 @@ class OnSeats:
         return not self._seats.alive
 
     def trained(self, source: RoleSource) -> TrainedOnSeats:
-        """Loads a model that learns, a shard of it on every seat. Raises as `load_trained`."""
+        """Loads a model that learns, one shard per seat. Raises the errors of `load_trained`."""
         role, name = source.role, source.name
         assert isinstance(role, TrainedRoleConfig)
         seconds = self._config.timeout_seconds
@@ -158,7 +163,7 @@ class OnSeats:
         return TrainedOnSeats(text, engine, learner, save, load_state)
 
     def served(self, source: RoleSource) -> ServedOnSeats:
-        """Loads a model that never learns, all of it on every seat. Raises as `load_served`."""
+        """Loads a full copy of a model on every seat. Raises the errors of `load_served`."""
         text = self._on_all(Call(Seat.load_served, (source,)), self._config.start_seconds)
         engine = SeatsEngine(self._seats, source.name, source.role.timeout_seconds)
         return ServedOnSeats(text, engine)
@@ -168,5 +173,5 @@ class OnSeats:
         self._seats.close()
 
     def _on_all(self, call: Call, seconds: float) -> Any:
-        """Has all seats do the same, and returns what the first of them did."""
+        """Makes the same call on all seats and returns the first seat's result."""
         return self._seats.ask(dict.fromkeys(range(self._seats.size), call), seconds)[0]

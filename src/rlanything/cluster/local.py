@@ -1,4 +1,4 @@
-"""Seats as processes of this machine."""
+"""Seats as processes on this machine."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, cast
 
 from rlanything.cluster import seat
 from rlanything.cluster.base import Place
-from rlanything.cluster.gathering import Answers
+from rlanything.cluster.pool import SeatPool
 from rlanything.cluster.seat import Done, Failed, SamplesDone
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.child import Child
 from rlanything.rollout.worker_process import LONGEST_WAIT
 
 
-class LocalSeats(Answers):
-    """Processes of this machine, each with its own GPU or its own share of the cores."""
+class LocalSeats(SeatPool):
+    """Processes on this machine, each with its own GPU or its own share of the cores."""
 
     def __init__(self, config: ClusterConfig, device: str, threads: int) -> None:
-        """`device`: `cpu`, or `cuda` for a GPU a seat; `threads`: CPU threads of all together,
-        0 for as many as there are cores. Raises `SeatLost` where they do not come up."""
+        """`device`: `cpu`, or `cuda` for one GPU per seat; `threads`: total CPU threads, 0 for one
+        per core. Raises `SeatLost` if the seats do not start."""
         self._meeting = tempfile.TemporaryDirectory(prefix="rlanything-seats-")
         cores = threads or len(os.sched_getaffinity(0))
         place = Place(
@@ -50,12 +50,11 @@ class LocalSeats(Answers):
 
     @property
     def size(self) -> int:
-        """How many there are."""
         return len(self._seats)
 
     @property
     def process_ids(self) -> list[int]:
-        """The seats' process ids, to watch them by."""
+        """Process ids of the seats, for monitoring."""
         return [process.id for process in self._seats]
 
     def close(self) -> None:
@@ -69,12 +68,12 @@ class LocalSeats(Answers):
 
     def _post(self, messages: Mapping[int, Any], seconds: float) -> None:
         for number, message in messages.items():
-            with suppress(EOFError, OSError):  # dead, as its answer will say
+            with suppress(EOFError, OSError):  # a dead seat, detected when its answer is due
                 self._seats[number].channel.send(message, seconds)
 
     def _wait(self, waiting: Collection[int], seconds: float) -> list[int]:
         channels = {self._seats[number].channel.fileno: number for number in waiting}
-        # Nothing but file descriptors was given, so nothing else comes back.
+        # Only file descriptors are passed in, so only they are returned.
         heard = wait(list(channels), min(seconds, LONGEST_WAIT))
         return [channels[cast(int, ready)] for ready in heard]
 
@@ -88,7 +87,7 @@ class LocalSeats(Answers):
 
 
 def _environment(rank: int, place: Place) -> dict[str, str]:
-    """Returns the environment of a seat: its threads, its GPU, and no way out of this machine."""
+    """Returns a seat's environment variables: its threads, its GPU, and loopback only."""
     environment = {
         "OMP_NUM_THREADS": str(place.threads),
         "GLOO_SOCKET_IFNAME": "lo",

@@ -23,29 +23,29 @@ from rlanything.engines.hf.shards import whole
 from rlanything.learning.base import Statistics
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
-from rlanything.learning.sharding import ALONE, SeatGroup
+from rlanything.learning.sharding import SINGLE, SeatGroup
 from rlanything.learning.shares import Minibatch
 from rlanything.openmp import warn_of_spinning
 
 OPTIMIZER = "optimizer"
-"""The folder of a learner's state, in that of its model."""
+"""Name of the learner-state folder inside its model's folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSource:
-    """Where a role's model comes from, and how it is used. It can be pickled."""
+    """Everything needed to load a role's model. It can be pickled."""
 
     name: str
-    """The role: `policy`, `judge`, ..."""
+    """Name of the role: `policy`, `judge`, ..."""
     role: RoleConfig
     checkpoint: Path | None = None
-    """A folder with the weights that it continues with; None: the recipe's model."""
+    """Folder with the weights to continue from; None: the recipe's model."""
     seed: int = 0
-    """Where new adapters begin."""
+    """Seed of new adapters."""
     loss: Loss | None = None
-    """A loss that is an object; None: the one that the role names."""
+    """A loss object; None: the loss that the role names."""
     images: tuple[Path, ...] = ()
-    """Folders in which images lie that it may be shown."""
+    """Folders with the images that it may be shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +58,32 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class TrainedModel(ServedModel):
-    """A model that learns. On several seats each has it whole for its engine, and a shard of it for
-    its learner, and all enter its methods together; elsewhere both are one."""
+    """A model that learns. With several seats, each has a full copy for its engine and a shard for
+    its learner, and all call its methods together; with one seat they are the same model."""
 
     learning: LanguageModel
-    """The model whose weights the learner moves."""
+    """The model whose weights the learner updates."""
     learner: Learner
     group: SeatGroup
     offload: bool
-    """Whether the learner's memory is the host's while the engine generates."""
+    """Whether the learner's state moves to host memory while the engine generates."""
 
     def learn(
         self, minibatches: Sequence[Minibatch], on_samples: Callable[[int], None]
     ) -> Statistics:
-        """Trains on this seat's passes, and hands the engine's model the new weights."""
+        """Trains on this seat's passes, then copies the new weights to the engine's model."""
         if self.offload:
-            self.learner.wake()
+            self.learner.onload()
         statistics = self.learner.learn(minibatches, on_samples)
         self._hand_over()
         if self.offload:
-            self.learner.rest()
+            self.learner.offload()
         return statistics
 
     def save(self, folder: Path) -> None:
-        """Writes the model in Hugging Face format, and the learners' state beside it."""
+        """Writes the model in Hugging Face format, and the learners' state next to it."""
         self.learning.save(folder, writes=self.group.rank == 0)
-        # All seats write into its folder, which the first has made by then.
+        # A barrier: the first seat has made the folder that all write into.
         self.group.total(0.0)
         if not folder.is_dir():
             raise ModelError(
@@ -98,7 +98,7 @@ class TrainedModel(ServedModel):
 
     @torch.no_grad()
     def _hand_over(self) -> None:
-        """Copies what trained into the engine's model, tensor by tensor."""
+        """Copies trained weights into the engine's model, tensor by tensor."""
         copies = dict(self.model.network.named_parameters())
         for name, weights in self.learning.network.named_parameters():
             if weights.requires_grad:
@@ -106,50 +106,51 @@ class TrainedModel(ServedModel):
 
 
 def prepare_torch(threads: int) -> None:
-    """CPU threads of the language models (0: as many as there are cores), and one result per seed.
+    """Sets the CPU threads of the language models (0: one per core) and deterministic algorithms.
 
-    Without the second, threads add the gradients of shared tokens in whatever order they arrive."""
+    Without the latter, threads would add up gradients of shared tokens in varying order."""
     threads = threads or len(os.sched_getaffinity(0))
     warn_of_spinning(threads)
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # cuDNN plans attention anew for every length, and with a cache each token has another.
+    # cuDNN plans attention again for every length, and with a cache each token has a new one.
     torch.backends.cuda.enable_cudnn_sdp(False)
-    # Filling fresh memory first would cost time and guard against nothing here.
+    # Filling fresh memory would cost time without a benefit here.
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
 
 
 def load_trained(
-    source: RoleSource, group: SeatGroup = ALONE, offload: bool = False
+    source: RoleSource, group: SeatGroup = SINGLE, offload: bool = False
 ) -> TrainedModel:
-    """Loads a model that learns, with its engine and its learner. Where `group` has several seats
-    they call it together: the first reads the model, and the others are given what they need.
+    """Loads a model that learns, with its engine and its learner. All seats of `group` call it
+    together: the first reads the model and broadcasts it.
 
-    Raises `ModelError` for a model that cannot be used as its role asks."""
-    role, name = _trained_role(source), source.name
+    Raises `ModelError` for a model that does not fit its role."""
+    assert isinstance(source.role, TrainedRoleConfig)
+    role = source.role
     if group.mesh is not None:
-        # Into the host's memory: no GPU need hold more than its shards, and what its engine needs.
+        # Into host memory: a GPU only has to hold its shards and the engine's copy.
         role = role.model_copy(update={"device": "cpu"})
     learning = _from_first(group, lambda: _learning_model(source, role))
     reference = _reference(group, role, source, learning)
-    # What generates needs every weight at every token; what learns is about to be divided.
+    # The engine needs a full copy; the learner is about to shard its own.
     model = learning if group.mesh is None else _copy(learning, group)
-    # It may refuse the model, which is sooner said than an engine started.
+    # Build the learner first: rejecting a model is cheaper than starting an engine.
     learner = Learner(learning, role, reference, source.loss, group)
-    engine = build_engine(model, source.role, name)
+    engine = build_engine(model, source.role, source.name)
     return TrainedModel(model, engine, learning, learner, group, offload)
 
 
 def load_served(source: RoleSource) -> ServedModel:
-    """Loads a model that generates and never learns, with its engine. Raises `ModelError`."""
+    """Loads a model that only generates, with its engine. Raises `ModelError`."""
     model = load_role(source.role, source.images)
     return ServedModel(model, build_engine(model, source.role, source.name))
 
 
 def load_role(role: RoleConfig, images: Sequence[Path] = ()) -> LanguageModel:
-    """Loads a role's model, which looks for images in these folders. One that could learn has the
-    weights it would learn with, also where it does not (in `eval`, or with a learning rate of 0):
-    it acts as it does in training. Raises `ModelError`."""
+    """Loads a role's model, which finds images in these folders. A role that can learn gets its
+    training dtype even if it does not learn (in `eval`, or with a learning rate of 0), so that it
+    acts as in training. Raises `ModelError`."""
     model = shipped.resolve(role.model, role.shipped_role)
     if not isinstance(role, TrainedRoleConfig):
         return load_model(model, role.dtype, role.device, trains=False, images=images)
@@ -157,21 +158,16 @@ def load_role(role: RoleConfig, images: Sequence[Path] = ()) -> LanguageModel:
 
 
 def build_engine(model: LanguageModel, role: RoleConfig, name: str) -> Engine:
-    """Builds the engine that generates with a model in this process, on as many threads."""
+    """Builds the engine that generates with a model, with this process's number of threads."""
     return role.engine.build(model, role.engine_setting(name, torch.get_num_threads()))
 
 
-def _trained_role(source: RoleSource) -> TrainedRoleConfig:
-    assert isinstance(source.role, TrainedRoleConfig)
-    return source.role
-
-
 def _learning_model(source: RoleSource, role: TrainedRoleConfig) -> LanguageModel:
-    """Loads what a role's learner begins with: the recipe's model, or that of a checkpoint."""
+    """Loads a learner's first model: the recipe's, or a checkpoint's."""
     if source.checkpoint is not None:
         role = role.model_copy(update={"model": str(source.checkpoint)})
     model = load_role(role, source.images)
-    if role.lora is not None and source.checkpoint is None:  # whose adapters are the run's own
+    if role.lora is not None and source.checkpoint is None:  # a checkpoint has its adapters
         add_adapters(model, role.lora, source.seed)
     return model
 
@@ -179,8 +175,8 @@ def _learning_model(source: RoleSource, role: TrainedRoleConfig) -> LanguageMode
 def _reference(
     group: SeatGroup, role: TrainedRoleConfig, given: RoleSource, model: LanguageModel
 ) -> ReferenceModel | None:
-    """Returns the recipe's own model of a role that is held to it, None for any other role. It is a
-    copy, unless all that learns are adapters which began as nothing."""
+    """Returns the reference model of a role; None: its loss has no KL term to one. It is a copy of
+    the recipe's model, or the same model without adapters if only new adapters learn."""
     if not role.reference_kl_weight:
         return None
     source, images = shipped.resolve(role.model, role.shipped_role), given.images
@@ -194,20 +190,20 @@ def _reference(
 
 
 def _from_first(group: SeatGroup, load: Callable[[], LanguageModel]) -> LanguageModel:
-    """Returns the model that the first seat of a group loads; the others have it without weights.
-    Raises at all of them what loading raises."""
+    """Returns the model that the first seat of a group loads, without weights on the other seats.
+    If loading fails, all seats raise its error."""
     if group.mesh is None:
         return load()
-    told: list[LanguageModel | Exception | None] = [None]
+    message: list[LanguageModel | Exception | None] = [None]
     model: LanguageModel | None = None
     if group.rank == 0:
         try:
             model = load()
-            told = [model.outline()]
-        except Exception as error:  # the others must not wait for what will not come
-            told = [error]
-    distributed.broadcast_object_list(told, 0)
-    [given] = told
+            message = [model.outline()]
+        except Exception as error:  # the other seats wait for a message
+            message = [error]
+    distributed.broadcast_object_list(message, 0)
+    [given] = message
     if isinstance(given, Exception):
         raise given
     assert given is not None
@@ -215,8 +211,8 @@ def _from_first(group: SeatGroup, load: Callable[[], LanguageModel]) -> Language
 
 
 def _copy(model: LanguageModel, group: SeatGroup) -> LanguageModel:
-    """Returns a model with all weights of the first seat's, for an engine. On a GPU they are in the
-    type that it computes in, for there is no room for more."""
+    """Returns a copy of the first seat's model for an engine. On a GPU its weights have the compute
+    dtype, to save memory."""
     narrow = None if group.device_type == "cpu" else model.autocast
     copied = model.empty(group.device_type, narrow)
     ours = (*model.network.parameters(), *model.network.buffers())

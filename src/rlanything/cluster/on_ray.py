@@ -11,14 +11,14 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-# The extra `cluster`: it is in the environment of `make test-cluster` only.
+# The extra `cluster`; only the environment of `make test-cluster` has it.
 import ray  # pyright: ignore[reportMissingImports]
 from ray.exceptions import RayError, RayTaskError  # pyright: ignore[reportMissingImports]
 from ray.util import (  # pyright: ignore[reportMissingImports]
@@ -34,7 +34,7 @@ from torch.distributed import (
 )
 
 from rlanything.cluster.base import Call, Place, SeatLost
-from rlanything.cluster.gathering import Answers
+from rlanything.cluster.pool import SeatPool
 from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, answer
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
@@ -45,17 +45,17 @@ _ADDRESS_OF_INTERFACE = 0x8915
 """SIOCGIFADDR of Linux, see netdevice(7)."""
 
 
-class RaySeats(Answers):
-    """Actors of a Ray cluster, each with its own GPU or CPUs. One that dies is not restarted: what
-    it knew is gone, and the others' work with it."""
+class RaySeats(SeatPool):
+    """Actors of a Ray cluster, each with its own GPU or CPUs. A dead actor is not restarted: its
+    state, and with it the other seats' work, is lost."""
 
-    # Ray's health checks take longer to find a dead machine than a seat to miss it.
+    # Other seats notice a dead machine before Ray's health checks do.
     grace_seconds = 30.0
 
     def __init__(self, config: ClusterConfig, device: str, threads: int) -> None:
-        """`device`: `cpu`, or `cuda` for a GPU a seat; `threads`: CPU threads of all together, 0
-        for one each. Raises `ModelError` where there is no Ray cluster, or where its machines have
-        not what is needed, `SeatLost` where seats do not come up."""
+        """`device`: `cpu`, or `cuda` for one GPU per seat; `threads`: total CPU threads, 0 for one
+        per seat. Raises `ModelError` without a Ray cluster, or if its machines lack something that
+        is needed, and `SeatLost` if the seats do not start."""
         connect()
         place = Place(
             rank=0,
@@ -70,7 +70,7 @@ class RaySeats(Answers):
         self._machines: dict[int, str] = {}
         with _losses():
             group = _reserve(config, device, place.threads)
-        # Also where the driver goes on without these seats. Where it ends, so does all that is its.
+        # Frees them if the driver drops the seats; when the driver exits, Ray frees them itself.
         self._ended = weakref.finalize(self, _end_later, self._actors, group)
         self._ended.atexit = False
         try:
@@ -82,7 +82,6 @@ class RaySeats(Answers):
 
     @property
     def size(self) -> int:
-        """How many there are."""
         return len(self._actors)
 
     def close(self) -> None:
@@ -91,12 +90,12 @@ class RaySeats(Answers):
             _end(*arguments)
 
     def _start(self, group: Any, config: ClusterConfig, place: Place) -> None:
-        """Fills the machines that are reserved, and has the seats meet."""
+        """Starts the actors on the reserved machines and forms the process group."""
         seconds = config.start_seconds
         if not _placed(group, seconds):
             raise SeatLost(
-                f"cluster: in {seconds:g} s Ray found no room for {_needs(group)}; all that it "
-                f"has: {_amounts(ray.cluster_resources())}"
+                f"cluster: in {seconds:g} s Ray found no room for {_needs(group)}; the cluster has "
+                f"{_amounts(ray.cluster_resources())} in all"
             )
         for rank in range(place.size):
             bundle = rank // config.per_machine if config.per_machine else rank
@@ -108,18 +107,8 @@ class RaySeats(Answers):
         places = [dataclasses.replace(place, rank=rank, meeting=meeting) for rank in everyone]
         self.ask({p.rank: Call(_Host.begin, (p,)) for p in places}, seconds)
 
-    def ask(
-        self,
-        calls: Mapping[int, Call],
-        seconds: float,
-        on_progress: Callable[[int], None] | None = None,
-    ) -> dict[int, Any]:
-        try:
-            with _losses():
-                return super().ask(calls, seconds, on_progress)
-        except SeatLost:
-            self.close()
-            raise
+    def _translating_losses(self) -> AbstractContextManager[None]:
+        return _losses()
 
     @property
     def alive(self) -> bool:
@@ -133,7 +122,7 @@ class RaySeats(Answers):
         deadline = time.monotonic() + seconds
         ready: list[Any] = []
         while not ready and (left := deadline - time.monotonic()) > 0:
-            # Ray heeds no signal while it waits.
+            # Ray ignores signals while it waits.
             ready, _ = ray.wait(answers, timeout=min(left, 1.0))
         return [number for number in waiting if self._answers[number] in ready]
 
@@ -141,18 +130,18 @@ class RaySeats(Answers):
         try:
             message = ray.get(next(self._answers[number]), timeout=seconds)
         except RayError as error:
-            self._lose(f"seat {number}{self._whereabouts(number)} died ({first_line(error)})")
+            self._lose(f"seat {number}{self._machine(number)} died ({first_line(error)})")
         if isinstance(message, Failed) and isinstance(message.error, ModelError | OSError):
-            message.error.add_note(f"so says seat {number}{self._whereabouts(number)}; {SHARED}")
+            message.error.add_note(f"on seat {number}{self._machine(number)}; {SHARED}")
         return message
 
-    def _whereabouts(self, number: int) -> str:
+    def _machine(self, number: int) -> str:
         return f" on {self._machines[number]}" if self._machines else ""
 
 
 class _Host:
-    """The actor around a seat. A thread of its own does the work, while the actor passes on what it
-    has to say."""
+    """The actor around a seat. Its worker thread runs the calls, while the actor forwards their
+    messages."""
 
     def __init__(self) -> None:
         self._messages: SimpleQueue[SamplesDone | Done | Failed] = SimpleQueue()
@@ -160,7 +149,7 @@ class _Host:
         self._seat: Seat | None = None
 
     def do(self, call: Call) -> Iterator[SamplesDone | Done | Failed]:
-        """Does what is asked of the seat, or of its host before there is one."""
+        """Runs a call on the seat, or on this host before there is a seat."""
         target: Any = self._seat or self
         self._worker.submit(lambda: self._messages.put(answer(target, call)))
         while True:
@@ -170,8 +159,8 @@ class _Host:
                 return
 
     def arrive(self, folder: Path) -> str:
-        """Enters the driver's folder, which paths begin from, and returns this machine's address.
-        Raises `ModelError` where it is not there."""
+        """Enters the driver's working directory, to which paths are relative, and returns this
+        machine's address. Raises `ModelError` if the directory is missing here."""
         address: str = ray.util.get_node_ip_address()
         try:
             os.chdir(folder)
@@ -183,8 +172,8 @@ class _Host:
         return address
 
     def open_meeting(self, ports: tuple[int, int] | None) -> str:
-        """Opens a port of this machine where seats meet; they are told of what is open already, so
-        that nothing can take it. Raises `ModelError` where all of `ports` are taken."""
+        """Opens the rendezvous port on this machine and returns its URL; the port stays open, so
+        that nothing else can take it. Raises `ModelError` if all of `ports` are taken."""
         address: str = ray.util.get_node_ip_address()
         low, high = ports or (0, 0)
         for port in range(low, high + 1):
@@ -193,22 +182,23 @@ class _Host:
                     address, port, is_master=True, wait_for_workers=False, multi_tenant=True
                 )
                 return f"tcp://{address}:{self._store.port}"
-        raise ModelError(f"cluster.ports: on {address} all from {low} to {high} are taken")
+        raise ModelError(
+            f"cluster.ports: on {address} all ports from {low} to {high} are taken; give others"
+        )
 
     def begin(self, place: Place) -> None:
         """Becomes a seat."""
-        # Left to itself gloo takes what the machine's name stands for, which may be this machine's
-        # own loop.
+        # By default gloo resolves the machine's name, which may be the loopback interface.
         if interface := interface_of(ray.util.get_node_ip_address()):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
         self._seat = Seat(place, lambda samples: self._messages.put(SamplesDone(samples)))
 
 
 def interface_of(address: str) -> str | None:
-    """Returns the network interface of this machine that has an IPv4 address; None: none has."""
+    """Returns the network interface of this machine with this IPv4 address; None: none has it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # one without an address
+            with suppress(OSError):  # it has no address
                 asked = struct.pack("256s", name.encode())
                 answered = fcntl.ioctl(asking.fileno(), _ADDRESS_OF_INTERFACE, asked)
                 if socket.inet_ntoa(answered[20:24]) == address:
@@ -229,11 +219,11 @@ def connect() -> None:
             f"`ray start --address=...` on the others, or set RAY_ADDRESS ({first_line(error)})"
         ) from None
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)  # the run's own, which Ray replaced
+        signal.signal(signal.SIGTERM, before)  # Ray replaced the run's handler
 
 
 def _reserve(config: ClusterConfig, device: str, threads: int) -> Any:
-    """Reserves what the seats need: on machines of so many seats each, or on as few as can be."""
+    """Reserves the seats' resources: a fixed number per machine, or on as few as possible."""
     one = {"CPU": threads} | ({} if device == "cpu" else {"GPU": 1})
     if not config.per_machine:
         return placement_group([one] * config.seats, strategy="PACK")
@@ -244,10 +234,10 @@ def _reserve(config: ClusterConfig, device: str, threads: int) -> Any:
 
 
 def _placed(group: Any, seconds: float) -> bool:
-    """Whether there is room by then, on machines that are there."""
+    """Whether the reservation succeeds within this time."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
-        # Ray heeds no signal while it waits, and lets no other thread of this process run.
+        # Ray ignores signals while it waits, and blocks the other threads of this process.
         if group.wait(min(left, 1.0)):
             return True
         time.sleep(0.1)
@@ -255,7 +245,7 @@ def _placed(group: Any, seconds: float) -> bool:
 
 
 def _hire(group: Any, bundle: int, place: Place) -> Any:
-    """Returns a new actor, in what was reserved for it."""
+    """Starts an actor on its reserved resources."""
     variables = {**child_environment(), "OMP_NUM_THREADS": str(place.threads)}
     options: dict[str, Any] = {
         "num_cpus": place.threads,
@@ -268,13 +258,13 @@ def _hire(group: Any, bundle: int, place: Place) -> Any:
 
 
 def _end_later(actors: list[Any], group: Any) -> None:
-    """Ends actors when garbage is collected, which may be in the middle of a call of Ray's: no
-    place to begin another."""
+    """Ends actors from a garbage collection, in a thread of its own: it may happen inside a call of
+    Ray's, which must not be entered again."""
     threading.Thread(target=_end, args=(actors, group), daemon=True).start()
 
 
 def _end(actors: list[Any], group: Any) -> None:
-    if not ray.is_initialized():  # it ended before, and all that it held with it
+    if not ray.is_initialized():  # Ray has ended, and its actors with it
         return
     with suppress(RayError):  # the cluster is gone
         for actor in actors:
@@ -284,7 +274,7 @@ def _end(actors: list[Any], group: Any) -> None:
 
 @contextmanager
 def _losses() -> Iterator[None]:
-    """Says what Ray cannot do any more as `SeatLost`."""
+    """Raises Ray's errors as `SeatLost`."""
     try:
         yield
     except RayError as error:
@@ -301,7 +291,7 @@ def _amounts(resources: Mapping[str, float]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """Returns what an error of Ray's says in one line: its first, or the last of a traceback."""
+    """Returns a Ray error in one line: its first one, or the last of a traceback."""
     lines = str(error).strip().splitlines() or [""]
     if isinstance(error, RayTaskError):
         return lines[-1]

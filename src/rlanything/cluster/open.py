@@ -1,4 +1,4 @@
-"""Where a run's models and environments are: on this machine, or on those of a cluster."""
+"""Opens a run's models and environments, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 
 from rlanything.cluster.base import Seats
-from rlanything.cluster.fleet import OnSeats
+from rlanything.cluster.fleet import SeatModels
 from rlanything.cluster.local import LocalSeats
 from rlanything.cluster.models import (
     RoleSource,
@@ -29,7 +29,7 @@ from rlanything.rollout.worker_process import Launch
 
 
 class Served(Protocol):
-    """A model that generates, wherever it is."""
+    """A model that generates, in this process or on seats."""
 
     @property
     def model(self) -> ModelText: ...
@@ -38,7 +38,7 @@ class Served(Protocol):
 
 
 class Trained(Served, Protocol):
-    """A model that learns, wherever it is."""
+    """A model that learns, in this process or on seats."""
 
     @property
     def learner(self) -> Updates: ...
@@ -49,11 +49,11 @@ class Trained(Served, Protocol):
 
 
 class Models(Protocol):
-    """A holder of the models of roles, which loads them."""
+    """Loads and holds the models of roles."""
 
     @property
     def lost(self) -> bool:
-        """Whether they are gone, with the seats that they were on."""
+        """Whether their seats, and so the models, are gone."""
         ...
 
     def trained(self, source: RoleSource) -> Trained: ...
@@ -61,13 +61,13 @@ class Models(Protocol):
     def close(self) -> None: ...
 
 
-class Here:
-    """Models of this process."""
+class InProcessModels:
+    """Models in this process."""
 
     lost = False
 
     def __init__(self, threads: int) -> None:
-        """`threads`: CPU threads of all of them; 0: as many as there are cores."""
+        """`threads`: CPU threads that they share; 0: one per core."""
         prepare_torch(threads)
 
     def trained(self, source: RoleSource) -> TrainedModel:
@@ -79,21 +79,21 @@ class Here:
         return load_served(source)
 
     def close(self) -> None:
-        """Does nothing: they go with whoever holds them."""
+        """Does nothing: the models live as long as their references."""
 
 
 def open_models(config: ClusterConfig, devices: Sequence[str], threads: int) -> Models:
-    """Returns what loads models where a recipe's `cluster` section says; `devices`: those of the
-    roles. Raises `SeatLost` where seats do not come up, `ModelError` where there are none."""
+    """Returns a loader of models for a recipe's `cluster` section; `devices`: devices of the roles.
+    Raises `SeatLost` if the seats do not start, `ModelError` if there is no hardware for them."""
     if config.seats == 1:
-        return Here(threads)
+        return InProcessModels(threads)
     device = next((device for device in devices if device != "cpu"), "cpu")
-    return OnSeats(_seats(config, device, threads), config)
+    return SeatModels(_seats(config, device, threads), config)
 
 
 def environment_workers(environment: EnvironmentConfig) -> int | Sequence[Launch]:
-    """Returns how many workers play on this machine, or what launches them on those of Ray. Raises
-    `ModelError` where there is no cluster."""
+    """Returns the number of workers on this machine, or one launcher per worker on Ray. Raises
+    `ModelError` without a Ray cluster."""
     if environment.per_machine is None:
         return environment.workers
     _need_ray()
@@ -107,8 +107,8 @@ def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
         if device != "cpu" and config.seats > (gpus := torch.cuda.device_count()):
             remedy = f"set cluster.seats={gpus}" if gpus else "choose device: cpu"
             raise ModelError(
-                f"cluster.seats: each of {config.seats} seats needs a GPU of its own, and this "
-                f"machine has {gpus}; {remedy}"
+                f"cluster.seats: each of {config.seats} seats needs its own GPU, but this machine "
+                f"has {gpus}; {remedy}"
             )
         return LocalSeats(config, device, threads)
     _need_ray()

@@ -1,4 +1,4 @@
-"""A seat: a process that holds its share of the models."""
+"""A seat: a process that holds its share of the models (a rank of the process group)."""
 
 from __future__ import annotations
 
@@ -38,30 +38,31 @@ from rlanything.records import Completion
 
 @dataclass(frozen=True, slots=True)
 class SamplesDone:
-    """A message on the way: so many more samples are done."""
+    """Progress message: this many more samples are done."""
 
     samples: int
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The last message of a call that succeeded."""
+    """Last message of a call that succeeded."""
 
     result: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The last message of a call that raised."""
+    """Last message of a call that raised."""
 
     error: Exception
 
 
 class Seat:
-    """The models of one seat. All seats enter methods that are `_shared` together."""
+    """The models of one seat. Methods named `_shared` are collective: all seats call them
+    together."""
 
     def __init__(self, place: Place, report: Callable[[int], None]) -> None:
-        """Meets the other seats. `report` is told of samples that are done."""
+        """Joins the process group. `report` is called with the number of newly done samples."""
         prepare_torch(place.threads)
         distributed.init_process_group(
             "gloo" if place.device == "cpu" else "cpu:gloo,cuda:nccl",
@@ -75,14 +76,14 @@ class Seat:
         self._models: dict[str, ServedModel] = {}
 
     def load_served(self, source: RoleSource) -> ModelText:
-        """Loads a model that generates and never learns; every seat has all of it."""
+        """Loads a full copy of a model that only generates."""
         self._models[source.name] = served = load_served(source)
         return served.model.text
 
     def load_shared(self, pickled: bytes, offload: bool) -> ModelText:
-        """Loads a model that learns, a shard of it, and all of it for its engine.
+        """Loads this seat's shard of a model that learns, and a full copy for the engine.
 
-        `pickled`: its `RoleSource`, by cloudpickle, for a loss may be a notebook's."""
+        `pickled`: its `RoleSource`, by cloudpickle because a loss may come from a notebook."""
         source: RoleSource = cloudpickle.loads(pickled)
         self._models[source.name] = trained = load_trained(source, self._group, offload)
         return trained.model.text
@@ -90,8 +91,8 @@ class Seat:
     def generate(
         self, role: str, requests: Mapping[int, Request], sampling: Sampling
     ) -> dict[int, list[Completion]]:
-        """Returns completions [n] by the requests' places among all. Raises `PromptsTooLong` with
-        places of that kind."""
+        """Returns completions [n] by the requests' indices among all seats' requests. Raises
+        `PromptsTooLong` with such indices."""
         places = list(requests)
         try:
             answers = self._models[role].engine.generate(list(requests.values()), sampling)
@@ -100,15 +101,15 @@ class Seat:
         return dict(zip(places, answers, strict=True))
 
     def sync_weights(self, role: str) -> None:
-        """Forgets what an engine computed with old weights."""
+        """Has an engine drop everything computed with old weights."""
         self._models[role].engine.sync_weights()
 
     def release_cache(self, role: str) -> None:
-        """Gives an engine's memory back that others may need."""
+        """Frees an engine's memory for the other models."""
         self._models[role].engine.release_cache()
 
     def learn_shared(self, role: str, minibatches: Sequence[Minibatch]) -> Statistics:
-        """Trains on this seat's passes, hands the new weights to the engine, and returns the
+        """Trains on this seat's passes, passes the new weights to the engine, and returns the
         statistics of all seats."""
         return self._shared(role).learn(minibatches, self._report)
 
@@ -117,7 +118,7 @@ class Seat:
         self._shared(role).save(folder)
 
     def load_state_shared(self, role: str, folder: Path) -> None:
-        """Reads the state of a learner that was saved into a folder."""
+        """Reads a learner's saved state from a folder."""
         self._shared(role).load_state(folder)
 
     def _shared(self, role: str) -> TrainedModel:
@@ -127,7 +128,7 @@ class Seat:
 
 
 def serve(channel: Channel) -> None:
-    """Does what is asked over a channel, until its other end is gone."""
+    """Runs the calls that arrive over a channel, until its other end is gone."""
 
     def report(samples: int) -> None:
         channel.send(SamplesDone(samples))
@@ -140,7 +141,7 @@ def serve(channel: Channel) -> None:
 
 
 def answer(seat: Seat, call: Call) -> Done | Failed:
-    """Does what a seat is asked."""
+    """Runs a call on a seat."""
     try:
         return Done(call.method(seat, *call.arguments))
     except Exception as error:
@@ -149,7 +150,7 @@ def answer(seat: Seat, call: Call) -> Done | Failed:
 
 
 def _portable(error: Exception) -> Exception:
-    """Returns an error that can be pickled and unpickled, and says the same."""
+    """Returns the error, or one with the same message that can be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -158,10 +159,10 @@ def _portable(error: Exception) -> Exception:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-    # Where the driver is gone, so is the reason to go on.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
+    # These errors mean that the driver is gone.
     with suppress(EOFError, BrokenPipeError):
         serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
-    # Not by way of clean-ups that wait for seats that may be gone.
+    # Skip clean-ups that would wait for seats that may be gone.
     sys.stderr.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Environment workers on the machines of a Ray cluster, so many on each."""
+"""Environment workers on the machines of a Ray cluster, the same number on each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from subprocess import Popen
 from typing import Any, cast
 
-# The extra `cluster`: it is in the environment of `make test-cluster` only.
+# The extra `cluster`; only the environment of `make test-cluster` has it.
 import ray  # pyright: ignore[reportMissingImports]
 from ray.exceptions import RayError  # pyright: ignore[reportMissingImports]
 from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImports]
@@ -32,24 +32,24 @@ from rlanything.rollout.worker_process import (
 
 
 def launches_on_ray(per_machine: int) -> list[Launch]:
-    """Returns what launches so many workers on every machine; those of a machine are neighbours.
+    """Returns launchers for this many workers per machine; those of a machine are adjacent.
 
-    A worker whose machine is gone is launched on another. Raises `ModelError` where there is no
-    Ray cluster to join."""
+    If a worker's machine is gone, another one is used. Raises `ModelError` without a Ray
+    cluster."""
     connect()
     machines = _Machines()
     return [partial(machines.launch, node) for node in _nodes() for _ in range(per_machine)]
 
 
 class _Machines:
-    """The machines on which this process has workers, by Ray's names for them."""
+    """The machines with workers of this process, by Ray node id."""
 
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
 
     def launch(self, wanted: str) -> _RemoteWorker:
-        """Starts a worker on a machine, on another where that one is gone. Raises `DomainError`
-        where none can."""
+        """Starts a worker on a machine, or on another if that one is gone. Raises `DomainError` if
+        no machine can."""
         reason = "no machine is left"
         for node in sorted(_nodes(), key=lambda node: node != wanted):
             try:
@@ -62,7 +62,7 @@ class _Machines:
     def _actor(self, node: str) -> Any:
         if node not in self._actors:
             options: dict[str, Any] = {
-                "num_cpus": 0,  # what seats have reserved is left to them
+                "num_cpus": 0,  # leaves the seats' reservations alone
                 "max_restarts": 0,
                 "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
                 "runtime_env": {"env_vars": child_environment()},
@@ -74,12 +74,12 @@ class _Machines:
 
 
 class _RemoteWorker:
-    """A worker process of another machine, and the connection to it."""
+    """A worker process on another machine, and the connection to it."""
 
     def __init__(self, machine: Any) -> None:
         key = secrets.token_bytes(32)
         address = ray.get(machine.listen.remote(key), timeout=START_SECONDS)
-        # Whoever listens and whoever calls prove to each other that they know the key.
+        # Both ends prove to each other that they know the key.
         self.connection = cast(Connection, Client(address, authkey=key))
         _without_delay(self.connection.fileno())
         self.id: int = ray.get(machine.start.remote(), timeout=START_SECONDS)
@@ -91,7 +91,7 @@ class _RemoteWorker:
     def wait(self, seconds: float) -> bool:
         try:
             return ray.get(self._machine.wait.remote(self.id, seconds), timeout=seconds + 5)
-        except RayError:  # the machine is gone, and with it the worker
+        except RayError:  # the worker's machine is gone
             return True
 
 
@@ -104,18 +104,18 @@ class _Machine:
         self._processes: dict[int, Popen[bytes]] = {}
 
     def enter(self, folder: Path) -> None:
-        """Enters the driver's folder, which paths begin from. Raises `OSError`."""
+        """Enters the driver's working directory, to which paths are relative. Raises `OSError`."""
         os.chdir(folder)
 
     def listen(self, key: bytes) -> tuple[str, int]:
-        """Opens a port for the driver's next call, and returns where."""
+        """Opens a port for the driver's next connection, and returns its address."""
         listener = Listener((ray.util.get_node_ip_address(), 0), authkey=key)
         self._caller = self._waiting.submit(listener.accept)
         self._caller.add_done_callback(lambda _: listener.close())
-        return listener.address  # pyright: ignore[reportReturnType], of this family it is a pair
+        return listener.address  # pyright: ignore[reportReturnType], AF_INET gives a pair
 
     def start(self) -> int:
-        """Hands the call that came to a new process; returns its id."""
+        """Hands the accepted connection to a new process; returns its id."""
         with self._caller.result(START_SECONDS) as connection:
             _without_delay(connection.fileno())
             process = start_host(connection.fileno())
@@ -126,7 +126,7 @@ class _Machine:
         self._processes[number].kill()
 
     def wait(self, number: int, seconds: float) -> bool:
-        """Returns whether a process has ended by then."""
+        """Returns whether a process ended within this time."""
         done = ended(self._processes[number], seconds)
         if done:
             del self._processes[number]
@@ -134,11 +134,11 @@ class _Machine:
 
 
 def _nodes() -> Sequence[str]:
-    """Returns Ray's names of the machines that are there."""
+    """Returns the ids of all live Ray nodes."""
     return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"])
 
 
 def _without_delay(descriptor: int) -> None:
-    """Has small messages of a connection sent at once."""
+    """Sends a connection's small messages without delay."""
     with socket.socket(fileno=os.dup(descriptor)) as same:
         same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,4 +1,4 @@
-"""`rlanything doctor`: what is installed here, and whether a run's files are intact."""
+"""`rlanything doctor`: checks the installation and a run's files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXTRAS = {
     "serve": ("fastapi", "a judge over HTTP"),
     "figures": ("matplotlib", "drawing of ablations"),
 }
-"""By extra: the package that it installs, and what that is for. Domains check their own extras."""
+"""Package and purpose of each extra. Domains check their own extras."""
 
 
 def doctor(
@@ -51,7 +51,7 @@ def doctor(
 
 
 def check_installation() -> list[Finding]:
-    """Checks versions, devices, domains, and the parts that may be missing."""
+    """Checks versions, devices, domains and optional parts."""
     return [
         Finding("rlanything", "ok", f"{__version__}, Python {platform.python_version()}"),
         _accelerator(),
@@ -60,19 +60,18 @@ def check_installation() -> list[Finding]:
         *(_extra(extra, *parts) for extra, parts in EXTRAS.items()),
         _drift(),
         _nano(),
-        # Domains that share what they need say so once.
-        *dict.fromkeys(each for name in plugin_names("domain") for each in _domain(name)),
+        # Domains may share a requirement; it is listed once.
+        *dict.fromkeys(finding for name in plugin_names("domain") for finding in _domain(name)),
         _space(Path.cwd()),
     ]
 
 
 def check_run(directory: Path, allow_code: bool = False) -> list[Finding]:
-    """Checks the recipe, the lock, the store and the checkpoints of a run; nothing else of one with
-    links in it."""
+    """Checks a run's recipe, lock, store and checkpoints, unless its directory contains links."""
     from rlanything.runs.paths import RunDirectoryError, reject_links
 
     if not directory.is_dir():
-        return [Finding("run", "error", f"{directory}: there is no such directory; check the path")]
+        return [Finding("run", "error", f"{directory}: no such directory; check the path")]
     try:
         reject_links(directory)
     except RunDirectoryError as error:
@@ -90,7 +89,7 @@ def _accelerator() -> Finding:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("accelerator", "ok", "none; models compute on the CPU")
+        return Finding("accelerator", "ok", "none; models run on the CPU")
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return Finding("accelerator", "ok", ", ".join(names))
 
@@ -100,9 +99,9 @@ def _extra(extra: str, package: str, purpose: str) -> Finding:
         text = f"{purpose} is not available; pip install 'rlanything[{extra}]'"
         return Finding(extra, "missing", text)
     try:
-        return Finding(extra, "ok", f"{purpose} by {package} {version(package)}")
-    except PackageNotFoundError:  # importable, but not installed as a package of that name
-        return Finding(extra, "ok", f"{purpose} by {package}")
+        return Finding(extra, "ok", f"{purpose} with {package} {version(package)}")
+    except PackageNotFoundError:  # importable, but not an installed distribution
+        return Finding(extra, "ok", f"{purpose} with {package}")
 
 
 def _drift() -> Finding:
@@ -131,7 +130,7 @@ def _nano() -> Finding:
 
 
 def _trains(model: Path) -> Finding:
-    """Checks that the embedded engine fits the torch and transformers that are installed."""
+    """Checks that the embedded engine works with the installed torch and transformers."""
     from rlanything.engines.base import ModelError
     from rlanything.engines.hf.model import load_model
     from rlanything.engines.shipped import NAMES
@@ -148,7 +147,7 @@ def _trains(model: Path) -> Finding:
 
 
 def _domain(name: str) -> list[Finding]:
-    """Asks a domain for its own checks; one whose extra is not installed is no error."""
+    """Runs a domain's own checks; a missing extra is not an error."""
     try:
         domain = load_plugin("domain", name)
         if isinstance(domain, CheckedDomain):
@@ -156,9 +155,9 @@ def _domain(name: str) -> list[Finding]:
     except PluginError as error:
         optional = isinstance(error.__cause__, ModuleNotFoundError)
         return [Finding(name, "missing" if optional else "error", f"not available: {error}")]
-    except Exception as fault:  # another package's code: the other checks continue
+    except Exception as fault:  # from another package; the other checks continue
         return [Finding(name, "error", f"its check failed with {type(fault).__name__}: {fault}")]
-    return [Finding(name, "ok", "can be imported; it brings no checks of its own")]
+    return [Finding(name, "ok", "can be imported; it has no checks of its own")]
 
 
 def _space(place: Path) -> Finding:
@@ -175,7 +174,7 @@ def _recipe(path: Path, allow_code: bool) -> Finding:
 
     try:
         recipe = load_recipe(path, allow_code=allow_code)
-    except TrustError as error:  # nothing is wrong with its files
+    except TrustError as error:  # the recipe itself may be fine
         return Finding("recipe", "ok", f"not checked: {error}")
     except RecipeError as error:
         return Finding("recipe", "error", str(error))
@@ -193,7 +192,7 @@ def _lock(directory: Path) -> list[Finding]:
         text = f"process {holder.pid} is working in it: these findings may be out of date"
     else:
         again = f"rlanything resume {typed(directory)}"
-        with suppress(StoreError):  # which is told of the store
+        with suppress(StoreError):  # reported by the check of the store
             if served_from(directory) is not None:
                 again = f"rlanything serve --learn --judge {typed(directory)}"
         text = f"process {holder.pid} was killed or crashed; continue with `{again}`"
@@ -233,5 +232,5 @@ def _checkpoints(folder: Path) -> list[Finding]:
             text = f"{'; '.join(damages)}; resume takes the newest intact one, if any"
             findings.append(Finding("checkpoint", "error", text))
         else:
-            findings.append(Finding("checkpoint", "ok", f"{name} is as it was written"))
+            findings.append(Finding("checkpoint", "ok", f"{name} is intact"))
     return findings

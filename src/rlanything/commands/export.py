@@ -12,7 +12,7 @@ from rlanything.terminal import Terminal, write_line
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="A run directory, also of a run under way.")],
+    run: Annotated[Path, typer.Argument(help="A run directory; the run may be in progress.")],
     out: Annotated[Path, typer.Option(help="The folder to write; it must not exist.")],
     form: Annotated[
         Literal["jsonl", "parquet"],

@@ -1,4 +1,4 @@
-"""`rlanything judge-eval`: any judge on the stored trajectories of any run."""
+"""`rlanything judge-eval`: evaluates any judge on the stored trajectories of any run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def judge_eval(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            help="section.key=value of the judge's recipe, e.g. judge.samples_per_step=8; of "
+            help="section.key=value of the judge's recipe, e.g. judge.samples_per_step=8; for "
             "labellers: evaluation.labeller.key=value."
         ),
     ] = None,
@@ -35,10 +35,10 @@ def judge_eval(
         typer.Option(min=1, help="Rollouts of this iteration; default: held-out episodes."),
     ] = None,
     split: Annotated[str | None, typer.Option(help="Held-out episodes of one split only.")] = None,
-    episodes: Annotated[int, typer.Option(min=1, help="At most so many, drawn at random.")] = 96,
+    episodes: Annotated[int, typer.Option(min=1, help="Largest number of random episodes.")] = 96,
     labeller: Annotated[
         list[str] | None,
-        typer.Option(help="recorded (default), oracle, or a model whose majority decides. Repeat."),
+        typer.Option(help="recorded (default), oracle, or a model (majority). Repeatable."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the draw and of sampling.")] = 0,
     allow_code: ALLOW_CODE = False,

@@ -1,4 +1,4 @@
-"""`rlanything plan`: memory, tokens and seconds of a recipe."""
+"""`rlanything plan`: estimates memory, tokens and seconds of a recipe."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def plan(
         str, typer.Option(help="cpu (this machine, measured) or a GPU by name, e.g. h100.")
     ] = "cpu",
     count: Annotated[
-        int | None, typer.Option(min=1, help="Seats, a GPU each; cluster.seats if left out.")
+        int | None, typer.Option(min=1, help="Seats, one GPU each; default: cluster.seats.")
     ] = None,
     assume: Annotated[
-        list[str] | None, typer.Option(help="name=value, in place of an assumption in the plan.")
+        list[str] | None, typer.Option(help="name=value, replaces an assumption of the plan.")
     ] = None,
     allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,

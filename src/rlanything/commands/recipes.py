@@ -1,4 +1,4 @@
-"""`rlanything recipes`: the recipes that ship, to train by name."""
+"""`rlanything recipes`: lists the shipped recipes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recipes(
     table.add_column("what it is")
     for row in sorted(rows, key=lambda row: places.get(row["name"], len(START))):
         if row["name"] not in START and START[-1] in places:
-            places.clear()  # the first of the others
+            places.clear()  # a gap before the first of the others
             table.add_section()
             table.add_row()
         table.add_row(row["name"], row["needs"] or "-", row["what"])

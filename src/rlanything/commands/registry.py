@@ -1,7 +1,7 @@
-"""The registered commands, as typer wants them.
+"""The registered commands, for typer.
 
-A command is an entry point of the group `rlanything.commands`: a function as typer takes it, or a
-`typer.Typer` that groups several. Each is imported when it is called or listed in the help.
+A command is an entry point of the group `rlanything.commands`: a typer function, or a `typer.Typer`
+that groups several. Each is imported when it is called or listed in the help.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ ORDER = (
     *("judge", "serve", "feedback", "judge-eval"),
 )
 """The order in the help; commands of other packages follow alphabetically."""
-
-
-_Misunderstood: Any = typer.BadParameter.__mro__[2]
-"""What typer raises for a command line it cannot read; it offers no name for that."""
+_UsageError: Any = typer.BadParameter.__mro__[2]
+"""Typer's error for an invalid command line, which it does not export."""
 
 
 class CommandLineError(ValueError):
-    """A command line that cannot be understood; the message is one line with the remedy."""
+    """A command line is invalid; the message is one line with the remedy."""
 
 
 class Commands(TyperGroup):
@@ -37,7 +35,8 @@ class Commands(TyperGroup):
 
     @cached_property
     def _names(self) -> list[str]:
-        """The names in order, read once: entry points are in a file of every installed package."""
+        """Command names in order, read once: entry points are spread over all installed
+        packages."""
         names = plugin_names("command")
         if not names:  # the checkout is newer than its installation
             raise PluginError("no commands are registered: run `pip install` on rlanything again")
@@ -45,43 +44,43 @@ class Commands(TyperGroup):
         return sorted(names, key=lambda name: places.get(name, len(ORDER)))
 
     def make_context(self, *given: Any, **settings: Any) -> Any:
-        with _one_line_for_mistakes():
+        with _one_line_errors():
             return super().make_context(*given, **settings)
 
     def invoke(self, ctx: Any) -> Any:
-        with _one_line_for_mistakes():
+        with _one_line_errors():
             return super().invoke(ctx)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return self._names
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Returns what click makes of the command line. Raises `PluginError` for an unknown name,
-        which is one line as everywhere."""
+        """Returns click's resolution of the command line. Raises `PluginError` for an unknown
+        name, in one line."""
         if args[0] not in self._names:
             known = ", ".join(self._names)
             raise PluginError(f"No such command {args[0]!r}: use one of {known}")
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns typer's object for a command; None: there is none of that name."""
+        """Returns typer's object for a command; None: there is no such command."""
         if cmd_name not in self._names:
             return None
         try:
             return _typer_command(cmd_name, load_plugin("command", cmd_name))
-        except Exception as fault:  # another package may raise anything while it is imported
+        except Exception as fault:  # importing another package may raise anything
             return _unavailable(cmd_name, fault)
 
 
 @contextmanager
-def _one_line_for_mistakes() -> Iterator[None]:
-    """Raises `CommandLineError` in place of typer's errors, which typer would print over several
-    lines, with the control characters that they quote."""
+def _one_line_errors() -> Iterator[None]:
+    """Raises typer's errors as `CommandLineError`; typer would print them over several lines, with
+    the control characters that they quote."""
     try:
         yield
-    except _Misunderstood as mistake:
+    except _UsageError as mistake:
         text = mistake.format_message()
-        if not text:  # no arguments at all: typer has printed the help instead
+        if not text:  # without arguments typer has printed the help
             raise
         context = getattr(mistake, "ctx", None)
         help_of = "" if context is None else f"; `{context.command_path} --help` says more"

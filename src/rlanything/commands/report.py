@@ -1,4 +1,4 @@
-"""`rlanything report`: one HTML file about one run or several."""
+"""`rlanything report`: writes an HTML report on one run or several."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def report(
     ] = None,
     open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    """Write a run's report as one HTML file, also while it trains; or compare several runs."""
+    """Write a run's report as one HTML file, even while it trains; or compare several runs."""
     import webbrowser
 
     from rlanything.runs.report.writing import COMPARISON, NAME, write_report

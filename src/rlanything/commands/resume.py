@@ -1,4 +1,4 @@
-"""`rlanything resume`: a stopped run, continued."""
+"""`rlanything resume`: continues a stopped run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def resume(
         list[str] | None,
         typer.Argument(
             help="environment.*, cluster.*, checkpoints.*, store.*, tracker.*, "
-            "loop.iterations=value, or the way to an endpoint: adapter.engine.url=value"
+            "loop.iterations=value, or an endpoint's address: adapter.engine.url=value"
         ),
     ] = None,
     allow_code: ALLOW_CODE = False,

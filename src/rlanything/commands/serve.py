@@ -1,4 +1,4 @@
-"""`rlanything serve`: a judge as a service over HTTP."""
+"""`rlanything serve`: serves a judge over HTTP."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def serve(
     judge: JUDGE,
     overrides: OVERRIDES = None,
     domain: DOMAIN = None,
-    host: Annotated[str, typer.Option(help="0.0.0.0 for all of the network.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="0.0.0.0 for the whole network.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free port.")] = 8000,
     key_variable: Annotated[
         str | None, typer.Option(help="Environment variable with the key that callers must send.")
     ] = None,
@@ -36,19 +36,19 @@ def serve(
         bool, typer.Option("--learn", help="Take outcomes back, and update the judge with them.")
     ] = False,
     learn_every: Annotated[
-        int, typer.Option(min=1, help="Episodes with outcomes that make an update.")
+        int, typer.Option(min=1, help="Number of episodes with outcomes per update.")
     ] = 64,
     out: Annotated[
         Path | None,
-        typer.Option(help="A new directory for a judge that learns; one that has learned has it."),
+        typer.Option(help="A new directory for a judge that learns; not needed to continue one."),
     ] = None,
     allow_code: ALLOW_CODE = False,
 ) -> None:
     """Serve a judge over HTTP: POST /judge scores every step of episodes, /docs describes it.
 
-    Callers that wait at the same time with one seed are judged together. With --learn, POST
-    /outcomes takes what became of judged episodes, and the judge is updated; the same command on
-    its directory goes on from its last update. Stop it with Ctrl-C.
+    Concurrent callers with the same seed are judged in one batch. With --learn, POST /outcomes
+    takes the outcomes of judged episodes and updates the judge; the same command on its directory
+    continues from the last update. Stop it with Ctrl-C.
     """
     try:
         import uvicorn
@@ -71,7 +71,7 @@ def serve(
         if not key:
             raise ServeError(f"--key-variable: {key_variable} is empty: set it to the key")
     if out is not None and not learn:
-        raise ServeError("--out: only a judge that learns is kept; add --learn, or leave it out")
+        raise ServeError("--out: only a judge that learns is saved; add --learn, or leave it out")
     progress = Progress(Terminal(stderr=True))
     source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
     with ExitStack() as stack:
@@ -89,29 +89,28 @@ def serve(
         app = judge_app(judge, batching, key, learning, local)
         config = uvicorn.Config(app, http=LimitedConnection, ws="none", log_level="warning")
         server = uvicorn.Server(config)
-        listening.listen(server.config.backlog)  # who reads the next line may ask at once
+        listening.listen(server.config.backlog)  # before the next line announces the address
         progress.log(
             f"{judge} judges at http://{host}:{listening.getsockname()[1]}/judge "
-            f"({'with a key' if key else 'for anybody who can reach it'}; /docs says how to ask)"
+            f"({'with a key' if key else 'for anybody who can reach it'}; see /docs)"
         )
         server.run([listening])
 
 
 def _refuse_or_warn(host: str, learn: bool, progress: Progress) -> None:
-    """Says what it means that others may ask without a key. Raises `ServeError` for a judge that
-    learns: they could teach it anything."""
+    """Warns that anybody may use the judge without a key. Raises `ServeError` for a judge that
+    learns, because they could teach it anything."""
     remedy = "choose a key, `export JUDGE_KEY=...`, and add --key-variable JUDGE_KEY"
     if learn:
         raise ServeError(
             f"--host {host} --learn: anybody who reaches this address could train the judge; "
             f"{remedy}, or leave --host out"
         )
-    progress.warn(f"--host {host}: anybody who reaches this address may ask the judge; {remedy}")
+    progress.warn(f"--host {host}: anybody who reaches this address may use the judge; {remedy}")
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Returns a socket with an address of its own, on which nobody listens yet. Raises
-    `ServeError`."""
+    """Returns a socket bound to an address, not listening yet. Raises `ServeError`."""
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

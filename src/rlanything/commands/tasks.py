@@ -1,4 +1,4 @@
-"""`rlanything tasks`: a run's slots and the history of their tasks."""
+"""`rlanything tasks`: shows a run's slots and the history of their tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rlanything train`: a run from a recipe."""
+"""`rlanything train`: trains a recipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ALLOW_CODE: TypeAlias = Annotated[
     bool,
     typer.Option(
-        "--allow-code", help="Import what the recipe names as module:name: it runs as you."
+        "--allow-code", help="Import code that the recipe names as module:name; it runs as you."
     ),
 ]
 RECIPE_HELP = "A YAML recipe, or the name of one that ships (`rlanything recipes` lists them)."
@@ -32,7 +32,7 @@ def train(
     """Run the closed loop that a recipe describes."""
     from rlanything.config.recipe import load_recipe
 
-    # Read before torch is imported: a typo is told at once.
+    # Read before torch is imported, so that a typo is reported immediately.
     loaded = load_recipe(recipe, overrides or [], allow_code=allow_code)
     from rlanything.runs.trainer import Trainer
 

@@ -1,4 +1,4 @@
-"""`python -m rlanything.config > docs/recipes.md` writes the page of all keys of a recipe."""
+"""`python -m rlanything.config > docs/recipes.md` writes the page of all recipe keys."""
 
 from __future__ import annotations
 

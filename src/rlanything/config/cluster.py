@@ -1,4 +1,4 @@
-"""The section of a recipe that says on how many seats its models run, and where these are."""
+"""The `cluster` section of a recipe: the number of seats for its models, and their machines."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ Ports = Annotated[tuple[Port, Port], Field(strict=False)]
 
 class ClusterConfig(ConfigSection):
     """A seat is a process with its own share of the hardware: a core, or a GPU. Each holds a shard
-    of every model that learns and a whole copy of every model that generates."""
+    of every model that learns and a full copy of every model that generates."""
 
     seats: Count = 1
-    """How many processes share the models' work; 1: this process alone does it. The same seed and
-    seats give the same bits, another number of seats the same up to rounding."""
+    """Number of processes that share the models' work; 1: only this process. The same seed and
+    number of seats give the same bits; other numbers give the same up to rounding."""
     launcher: Literal["local", "ray"] = "local"
-    """`local` starts them on this machine; `ray` places them over the machines of a Ray cluster
+    """`local` starts the seats on this machine; `ray` places them on the machines of a Ray cluster
     (needs `pip install 'rlanything[cluster]'`)."""
     per_machine: Count | None = None
-    """With `ray`, how many seats a machine has. None: as many as fit."""
+    """With `ray`, number of seats per machine. None: as many as fit."""
     ports: Ports | None = None
-    """With `ray`, the ports one of which seats meet at, first and last. None: any that is free."""
+    """With `ray`, first and last port to try for the rendezvous. None: any free port."""
     offload: bool = False
-    """Whether a learner's optimizer and weights wait in the host's memory while engines
-    generate."""
+    """Whether a learner's optimizer and weights move to host memory while engines generate."""
     start_seconds: Annotated[float, Field(gt=0)] = 300.0
-    """What starting the seats and loading their models may take."""
+    """Time limit for starting the seats and loading their models."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
-    """A seat that is silent for so long in an update is replaced with all others, and the iteration
-    is repeated."""
+    """Longest silence of a seat during an update. After that all seats are replaced and the
+    iteration is repeated."""
 
     @model_validator(mode="after")
     def _seats_to_offload(self) -> ClusterConfig:
         if self.offload and self.seats == 1:
-            raise ValueError("offload: only learners on several seats rest; leave it out")
+            raise ValueError("offload: only learners on several seats can offload; leave it out")
         return self
 
     @model_validator(mode="after")
@@ -48,5 +47,5 @@ class ClusterConfig(ConfigSection):
             if getattr(self, name) is not None and self.launcher == "local":
                 raise ValueError(f"{name} belongs to launcher: ray; leave it out")
         if self.ports is not None and self.ports[0] > self.ports[1]:
-            raise ValueError("ports: the first is above the last")
+            raise ValueError("ports: the first is above the last; swap them")
         return self

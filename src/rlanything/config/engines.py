@@ -1,4 +1,4 @@
-"""The `engine:` section of a recipe: the base class of engines' settings, and how one is found."""
+"""The `engine:` section of a recipe: the base class of engine settings, and their lookup."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from rlanything.plugins import PluginError, load_plugin
 
 
 class ConfigSection(BaseModel):
-    """A section of a recipe: unknown keys are errors, `yes` is no number, nothing changes after
-    loading."""
+    """A section of a recipe: strictly typed, frozen, and without unknown keys."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -39,7 +38,7 @@ class ConfigSection(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, section: Any) -> Any:
-        # Before `extra` would, because the message of that does not say which keys there are.
+        # Runs before `extra`, whose message does not list the known keys.
         for key in section if isinstance(section, dict) else ():
             if key not in cls.model_fields:
                 known = ", ".join(sorted([*cls.model_fields, *cls.short_keys]))
@@ -50,58 +49,58 @@ class ConfigSection(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EngineSetting:
-    """The settings of a role that its engine needs, beside the engine's own."""
+    """The settings of a role that its engine needs, in addition to the engine's own."""
 
     role: str
     """The role it serves (`policy`, `judge`, ...), for messages."""
     model: str
-    """The model as the recipe names it."""
+    """The model as named in the recipe."""
     dtype: str
     device: str
     threads: int
-    """CPU threads; 0: as many as there are cores."""
+    """CPU threads; 0: one per core."""
     timeout_seconds: float
-    """How long one batch may take."""
+    """Time limit of one batch."""
     images: tuple[Path, ...] = ()
-    """Folders in which images lie that it may be shown."""
+    """Folders with the images that it may be shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineWorkload:
-    """The work of an engine in an iteration: plain numbers, for `EngineConfig.memory`."""
+    """The work of an engine in an iteration, as plain numbers for `EngineConfig.memory`."""
 
     parameters: int
-    """Those of the model, its adapters included."""
+    """Number of parameters of the model, adapters included."""
     parameter_bytes: int
-    """Bytes of one parameter in the type that the role computes in: 2 or 4."""
+    """Bytes of one parameter in the role's compute dtype: 2 or 4."""
     cache_bytes_per_token: int
-    """Keys and values of one token in all layers."""
+    """Bytes of one token's keys and values in all layers."""
     pass_bytes_per_token: int
-    """Bytes of one token's activations in a layer, while a prompt is computed."""
+    """Bytes of one token's activations in a layer during prefill."""
     vocabulary: int
-    """Logits of one answer."""
+    """Number of logits per position."""
     conversations: int
-    """Whose beginnings are the same from one step to the next: rows that are worth keeping."""
+    """Conversations whose prefix persists across steps (KV rows worth keeping)."""
     longest_tokens: int
-    """The longest conversation: prompt and answers."""
+    """Tokens of the longest conversation: prompt and answers."""
     new_prompt_tokens: int
-    """Computed for one step of all conversations, known beginnings left out."""
+    """Prompt tokens computed for one step of all conversations, cached prefixes excluded."""
     answers_per_prompt: int
     sharded: bool
-    """Whether the learner's weights lie in shards on several seats, so that even an engine that
-    computes with them needs a whole copy."""
+    """Whether the learner's weights are sharded over several seats, so that even an engine that
+    computes with them needs a full copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPart:
-    """Bytes that an engine needs beside the model that the learner holds."""
+    """Bytes that an engine needs in addition to the learner's model."""
 
     name: str
     bytes: float
     how: str
-    """The arithmetic, with its numbers in it."""
+    """The arithmetic with its numbers."""
     remedy: str
-    """What makes it smaller, to be read behind "most is NAME:"."""
+    """A way to make it smaller, shown after "most is NAME:"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +109,17 @@ class EngineMemory:
 
     parts: tuple[MemoryPart, ...]
     freed_between_phases: bool = False
-    """Whether all parts are given back while other roles speak and while models learn."""
+    """Whether all parts are freed while other roles generate and while models learn."""
 
 
 class EngineConfig(ConfigSection):
     """Base class of an engine's settings, which build the engine.
 
-    An engine is plugged in by such a class: an entry point of the group `rlanything.engines`, or
+    A plug-in engine is such a class: an entry point of the group `rlanything.engines`, or
     `name: module:Class` in a recipe."""
 
     remote: ClassVar[bool] = False
-    """Whether it answers with text alone, from elsewhere: nothing can train on that."""
+    """Whether it runs elsewhere and answers with text only, so that nothing can train on it."""
 
     name: str
     """A registered engine (`embedded`, `vllm`, `openai`) or `module:Class`."""
@@ -130,16 +129,16 @@ class EngineConfig(ConfigSection):
 
         `model` is the role's `LanguageModel`, whose weights may change between calls, and the
         result an `engines.base.Engine`; for a `remote` engine `model` is None, and the result has
-        the methods of `engines.openai.endpoint.Endpoint` (`ask`, `pop_usage`). Raises `ModelError`
-        or an error of its own, a ValueError of one line, where it cannot serve."""
+        the methods of `engines.openai.endpoint.Endpoint` (`ask`, `pop_usage`). Raises `ModelError`,
+        or another one-line ValueError, if it cannot serve the model."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")
 
     def memory(self, workload: EngineWorkload) -> EngineMemory | None:
-        """Returns what this engine needs for such work, for `rlanything plan`.
+        """Returns the memory that this engine needs for a workload, for `rlanything plan`.
 
         Override it in a new engine: a copy of the weights (unless it computes with the learner's),
-        its cache of keys and values, and anything else that grows with the work. None: not known;
-        plans then say so, and count the rest only."""
+        its KV cache, and anything else that grows with the workload. None: not known; plans then
+        say so and only count the rest."""
         del workload
         return None
 
@@ -150,18 +149,18 @@ def near_name(key: object) -> bool:
 
 
 def parse_engine(value: Any, info: ValidationInfo) -> Any:
-    """Returns the settings of the engine that a recipe's section names, by its own class.
+    """Returns the settings of the engine that a recipe's section names, as its own class.
 
-    Raises ValueError for a section without a name, for an engine that is not there or must not be
-    imported, and what the class itself finds wrong."""
+    Raises ValueError for a section without a name, for an engine that does not exist or must not be
+    imported, and for settings that its class rejects."""
     if not isinstance(value, dict):
-        return value  # an object already, or for pydantic to refuse
+        return value  # an object already, or rejected by pydantic
     name = value.get("name")
     if not isinstance(name, str):
         unnamed = {key: value[key] for key in value if key == "name" or near_name(key)}
         if value and not unnamed:
             raise ValueError("missing its name; say which one it is, such as {name: embedded}")
-        return EngineConfig.model_validate(unnamed)  # which says what is wrong with the name
+        return EngineConfig.model_validate(unnamed)  # raises the error about the name
     if not trust_of(info).allows_code(name):
         raise PydanticCustomError(CODE, "{name} would be imported", {"key": "name", "name": name})
     return _kind(name).model_validate(value, context=info.context)
@@ -178,7 +177,7 @@ def _kind(name: str) -> type[EngineConfig]:
     except PluginError as error:
         raise ValueError(str(error)) from error
     if not (isinstance(kind, type) and issubclass(kind, EngineConfig)):
-        raise ValueError(f"{name} is no engine: name a class that derives from EngineConfig")
+        raise ValueError(f"{name} is not an engine: name a class that derives from EngineConfig")
     return kind
 
 

@@ -1,4 +1,4 @@
-"""Faults of a recipe in one line: `file: key: what is wrong`."""
+"""Problems of a recipe in one line: `file: key: what is wrong`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlanything.config.trust import CODE, KEYS_VARIABLE, SECRET
 from rlanything.config.yaml import dotted, visible
 
 _SECRET = ("url", "key_variable")
-"""Keys where a user may have written a secret by mistake: their values are never repeated."""
+"""Keys that may hold a secret by mistake; messages never quote their values."""
 
 
 class RecipeError(ValueError):
@@ -22,12 +22,12 @@ class RecipeError(ValueError):
 
 
 class TrustError(RecipeError):
-    """A recipe names code or a secret, which its user has not allowed."""
+    """A recipe names code or a secret that its user has not allowed."""
 
 
 def refused_trust(error: ValidationError, data: object) -> str | None:
-    """Returns all the code, else the first secret, that `data` names and pydantic refused, with the
-    remedy; None where it complains of something else alone."""
+    """Returns a message about all code, or else the first secret, that `data` names without
+    permission; None: pydantic only reports other problems."""
     problems = error.errors(include_url=False)
     named = [(_key(problem, data), problem.get("ctx", {})) for problem in problems]
     code = [
@@ -46,15 +46,15 @@ def refused_trust(error: ValidationError, data: object) -> str | None:
             granted = variable if host is None else f"{variable}@{host}"
             return (
                 f"{dotted(key)}: the environment variable {variable} would be sent"
-                f"{'' if host is None else f' to {host}'}: if it should, say "
+                f"{'' if host is None else f' to {host}'}: if it should, pass "
                 f"{dotted(key)}={variable} yourself, or set {KEYS_VARIABLE}={granted}; if the "
-                "endpoint wants no key, say null"
+                "endpoint needs no key, pass null"
             )
     return None
 
 
 def first_problem(error: ValidationError, data: object) -> str:
-    """Returns the first of pydantic's complaints about `data` as `key: what is wrong`."""
+    """Returns the first of pydantic's problems with `data` as `key: what is wrong`."""
     problems = error.errors(include_url=False)
     problem = problems[0]
     given = problem["input"]
@@ -83,25 +83,24 @@ def first_problem(error: ValidationError, data: object) -> str:
 
 
 def unknown_key(error: ValidationError, data: object) -> str | None:
-    """Returns the dotted key of the first of pydantic's complaints if it is that there is no such
-    key; None for another complaint."""
+    """Returns the dotted key if the first problem is an unknown key; None: it is another one."""
     problem = error.errors(include_url=False)[0]
     return dotted(_key(problem, data)) if problem["type"] == "unknown_key" else None
 
 
 def _key(problem: ErrorDetails, data: object) -> list[int | str]:
-    """Returns the key of one of pydantic's complaints about `data`."""
+    """Returns the key of one of pydantic's problems with `data`."""
     key = _written(problem["loc"], data)
     if problem["type"] == "missing":
         key.append(problem["loc"][-1])
-    elif "key" in (context := problem.get("ctx", {})):  # as our own complaints say it
+    elif "key" in (context := problem.get("ctx", {})):  # set by our own validators
         key.append(context["key"])
     return key
 
 
 def _written(location: Sequence[int | str], data: Any) -> list[int | str]:
-    """Returns the key that pydantic means, as far as the recipe has it: pydantic also names the
-    member of a union that it tried, a level that no recipe has."""
+    """Returns pydantic's location without levels that the recipe lacks, such as the member of a
+    union that pydantic tried."""
     key: list[int | str] = []
     for part in location:
         try:

@@ -1,4 +1,4 @@
-"""The recipes that installed packages ship, and the examples: found by name from any folder."""
+"""Recipes and examples that ship with the package, found by name from any folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def shipped_files() -> dict[str, Path]:
 
 
 def shipped_recipes() -> dict[str, str]:
-    """Returns what each shipped recipe is, by name: the comment in its first line."""
+    """Returns a description of each shipped recipe by name: the comment in its first line."""
     return {
         name: path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("#").strip()
         for name, path in shipped_files().items()
@@ -37,21 +37,20 @@ def shipped_recipes() -> dict[str, str]:
 
 
 def find_recipe(source: str | Path) -> Path:
-    """Returns the file that a path, or the bare name of a shipped recipe, stands for.
+    """Returns the recipe file for a path, or for the name of a shipped recipe.
 
-    A file that exists wins. Raises `RecipeError` with near matches for one that does not: it is
-    looked up nowhere else."""
+    An existing file wins. Raises `RecipeError`, with near matches, if there is neither."""
     path = Path(source)
     shipped = shipped_files()
     try:
         there = path.exists() and not (path.is_dir() and str(source) in shipped)
         of_run = there and all((path / name).is_file() for name in ("recipe.yaml", "run.sqlite"))
-    except (OSError, ValueError) as error:  # a path that no file can have
+    except (OSError, ValueError) as error:  # not a possible path
         raise RecipeError(f"{visible(source)}: cannot be read ({error})") from None
     if of_run:
         raise RecipeError(
-            f"{visible(source)}: a run's directory; go on with "
-            f"`rlanything resume {typed(path)}`, or begin another as it did with "
+            f"{visible(source)}: a run's directory; continue it with "
+            f"`rlanything resume {typed(path)}`, or start another run with "
             f"{typed(path / 'recipe.yaml')} and run_dir=PATH"
         )
     if there:
@@ -62,9 +61,8 @@ def find_recipe(source: str | Path) -> Path:
 
 
 def ships_module(domain: object, folder: Path | None) -> list[str]:
-    """Returns the names of a recipe's domain and of its agent's program where their module is one
-    that ships beside the recipes, and so is as good as installed. `folder`: that of the recipe's
-    file."""
+    """Returns those names of a recipe's domain and agent program whose module ships with the
+    examples, and so is as trusted as the package. `folder`: the recipe file's folder."""
     if not isinstance(domain, dict):
         return []
     examples = examples_folder().resolve()
@@ -76,8 +74,8 @@ def ships_module(domain: object, folder: Path | None) -> list[str]:
 
 
 def see_shipped(name: str) -> None:
-    """Has Python look for a `module:Class` of the examples where they lie, after everywhere else
-    and the folder one works in."""
+    """Adds the examples' folder to the end of Python's search path if a `module:Class` ships
+    there, after the working directory."""
     examples = examples_folder().resolve()
     if _ships(name, examples):
         sys.path += [folder for folder in (os.getcwd(), str(examples)) if folder not in sys.path]
@@ -94,7 +92,7 @@ def near_recipes(name: str) -> list[str]:
 
 
 def _remedy(path: Path, shipped: list[str]) -> str:
-    beside = [str(file) for end in SUFFIXES for file in path.parent.glob(f"*{end}")]
-    near = [*near_recipes(path.stem), *get_close_matches(str(path), beside, cutoff=0.7)]
+    siblings = [str(file) for end in SUFFIXES for file in path.parent.glob(f"*{end}")]
+    near = [*near_recipes(path.stem), *get_close_matches(str(path), siblings, cutoff=0.7)]
     known = f"the shipped ones are {', '.join(shipped)}"
     return f"did you mean {' or '.join(map(visible, near[:3]))}?" if near else known

@@ -1,7 +1,7 @@
-"""YAML as PyYAML reads it, without its surprises.
+"""A YAML reader based on PyYAML, without its surprises.
 
-Numbers are those of YAML 1.2, so that `1e-5` is one and `017` and `1:30` are none; dates stay
-texts. Refused: a key given twice, tags, control characters, and endless nesting or aliases.
+Numbers follow YAML 1.2: `1e-5` is a number, `017` and `1:30` are not; dates stay texts. Duplicate
+keys, tags, control characters, and endless nesting or aliases are errors.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ from yaml.reader import ReaderError
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map")}
 _OLD_FORMS = {_TAG + kind for kind in ("int", "float", "timestamp")}
-# As many digits as 64 bits hold; longer ones read as a number with an exponent would.
+# As many digits as 64 bits hold; longer ones are read as floats.
 _INT = re.compile(r"[-+]?(?:0|[1-9][0-9_]{0,17})$")
 _FLOAT = re.compile(
     r"[-+]?(?:[1-9][0-9_]{18,}|(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?"
     r"|\.(?:inf|Inf|INF))$|\.(?:nan|NaN|NAN)$"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-_DEEPEST, _LARGEST = 16, 100_000
-"""Levels and values: beyond them lies a mistake, such as an alias of itself."""
+_DEEPEST = 16
+"""Limit of nesting levels; more are a mistake, such as an alias of itself."""
+_LARGEST = 100_000
+"""Limit of values, aliases expanded."""
 _TOO_LARGE = "nested too deeply, or too large"
 
 
 class YamlError(ValueError):
-    """A text cannot be read; one line with the key or the syntax, and what is wrong."""
+    """A text cannot be read; one line with the key or the syntax error."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(problem if len(problem) <= 300 else f"{problem[:300]}...")
         self.line = line
-        """Counted from 1; None where the fault has no place."""
+        """Line number from 1; None if the problem has no place."""
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_constructors = {  # noqa: RUF012 - as PyYAML declares it
+    yaml_constructors = {  # noqa: RUF012 - declared like this by PyYAML
         tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if tag in _PLAIN
     }
     yaml_implicit_resolvers = {  # noqa: RUF012
@@ -85,13 +87,13 @@ def _refuse_tag(_: _Loader, node: yaml.Node) -> None:
     raise _fault(f"the tag {tag} has no meaning here; leave it out", node)
 
 
-_Loader.yaml_constructors[None] = _refuse_tag  # whatever has no other
+_Loader.yaml_constructors[None] = _refuse_tag  # for all other tags
 _Loader.add_implicit_resolver(_TAG + "int", _INT, list("-+0123456789"))
 _Loader.add_implicit_resolver(_TAG + "float", _FLOAT, list("-+.0123456789"))
 
 
 def read_yaml(text: str) -> Any:
-    """Returns the one document of a text as plain data. Raises `YamlError`."""
+    """Returns the single document of a text as plain data. Raises `YamlError`."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -111,7 +113,7 @@ def read_yaml(text: str) -> Any:
 
 
 def _limit(root: yaml.Node) -> None:
-    """Refuses what aliases make too large, before any of it is built."""
+    """Raises an error for a document that aliases make too large, before building it."""
     values, waiting = 0, [(root, 0)]
     while waiting:
         node, depth = waiting.pop()
@@ -129,16 +131,16 @@ def _fault(problem: str, node: yaml.Node) -> ConstructorError:
 
 
 def dotted(key: Sequence[Any]) -> str:
-    """Returns `policy.learning_rate`, one line whatever the names are made of; empty for none."""
+    """Returns a key such as `policy.learning_rate`, always one line; empty for no key."""
     return ".".join(map(visible, key))
 
 
 def typed(path: object) -> str:
-    """Returns a path as it is typed in a command of a shell: quoted where it needs that."""
+    """Returns a path for a shell command, quoted if necessary."""
     return quote(visible(path)) if str(path).isprintable() else visible(path)
 
 
 def visible(name: object) -> str:
-    """Returns a name as it is, or quoted where it could not be seen."""
+    """Returns a name, quoted if it is empty or not printable."""
     text = str(name)
     return text if text and text.isprintable() else repr(text)

@@ -35,6 +35,8 @@ class Reasoning:
         return max(start - len(written_before), 0)
 
 
+THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
+"""Keys for reasoning in messages, of templates and of APIs."""
 THINK = Reasoning("<think>", "</think>")
 KNOWN = (
     THINK,

@@ -1,1 +1,1 @@
-"""How good the policy and the judge are, and how sure we can be."""
+"""Evaluation of the policy and the judge, with confidence intervals."""

@@ -1,5 +1,4 @@
-"""Counts of what a judge got right, item by item (a task), and their change between two
-evaluations."""
+"""Counts of a judge's hits per item (a task), and their change between two evaluations."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from rlanything.evaluation.crossed import Counted, counted, crossed_difference, 
 from rlanything.evaluation.intervals import Interval
 
 Counts: TypeAlias = Mapping[str, tuple[int, int]]
-"""Hits of one item, and of how many, by measure."""
+"""Hits and total of one item, by measure."""
 
 
 def pooled(items: Mapping[str, Counts]) -> dict[str, float]:
-    """Returns by measure the hits over all items as a share of all there could have been."""
+    """Returns the hits of all items as a share of their total, by measure."""
     hits, totals = dict[str, int](), dict[str, int]()
     for counts in items.values():
         for measure, (hit, total) in counts.items():
@@ -24,16 +23,16 @@ def pooled(items: Mapping[str, Counts]) -> dict[str, float]:
 
 
 def level(items: Mapping[str, Counts], measures: Sequence[str]) -> Interval | None:
-    """Returns the pooled shares, meaned over the measures, with the interval over the items: those
-    of one item stand or fall together. None where a measure has nothing to count."""
+    """Returns the mean over measures of the pooled shares, with an interval over items, because
+    hits of one item are correlated. None if a measure has nothing to count."""
     return crossed_mean(_table(items, sorted(items), measures))
 
 
 def gain(
     before: Mapping[str, Counts], after: Mapping[str, Counts], measures: Sequence[str]
 ) -> Interval | None:
-    """Returns the pooled shares after minus before, meaned over the measures, with the interval
-    over the items that both have; None where a measure has nothing to count."""
+    """Returns the mean change of the pooled shares over the measures, with an interval over the
+    items that both have; None if a measure has nothing to count."""
     shared = sorted(before.keys() & after.keys())
     return crossed_difference(_table(before, shared, measures), _table(after, shared, measures))
 

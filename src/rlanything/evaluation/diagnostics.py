@@ -1,10 +1,9 @@
-"""The diagnostics of a judge, watched as the loop runs: the quantities of Theorems 1 and 2, and the
-judge's accuracy.
+"""Diagnostics of a judge during training: the quantities of Theorems 1 and 2, and its accuracy.
 
 Pure functions on arrays with one row per judged step: `scores` [steps, m] in {-1, 0, +1} (0: no
-score could be parsed), `outcomes` [steps] in {-1, +1}, the outcome of the episode the step belongs
-to, and `labels` [steps] in {-1, +1}, ground truth about the step itself, 0 where there is none.
-What these data leave undefined is None. An unparsable score is neither +1 nor -1, yet counts in m.
+score could be parsed), `outcomes` [steps] in {-1, +1}, the outcome of the step's episode, and
+`labels` [steps] in {-1, +1}, the ground truth about the step itself (0: unknown). Undefined results
+are None. An unparsable score is neither +1 nor -1, but counts in m.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def mu(scores: Integers, outcomes: Integers) -> float | None:
 def reward_precision(scores: Integers, outcomes: Integers) -> float | None:
     """A = P(mean score of a won step > mean score of a lost step), over all such pairs.
 
-    A tie counts 0: the reward did not tell the two apart."""
+    A tie counts 0, because the reward did not separate the two."""
     totals = scores.sum(axis=1)  # m is the same for all, so sums compare as means do, exactly
     won, lost = totals[outcomes == 1], np.sort(totals[outcomes == -1])
     if not len(won) or not len(lost):
@@ -68,24 +67,24 @@ def weight_ratio(scores: Integers, outcomes: Integers, weight: float) -> float |
 
 
 def majority(scores: Integers) -> Integers:
-    """Returns the judge's majority score [steps]; 0 on a tie, or where nothing could be parsed."""
+    """Returns the judge's majority score [steps]; 0 for a tie, or if no score could be parsed."""
     return np.sign(scores.sum(axis=1))
 
 
 def outcome_accuracy(scores: Integers, outcomes: Integers) -> float | None:
-    """How often the majority agrees with the outcome. A majority of 0 agrees with nothing."""
+    """The share of steps whose majority equals the outcome. A majority of 0 never does."""
     return _share(majority(scores) == outcomes)
 
 
 def process_accuracy(scores: Integers, labels: Integers) -> float | None:
-    """How often the majority agrees with the label, over the labelled steps; 0 is always wrong."""
+    """The share of labelled steps whose majority equals the label; 0 is always wrong."""
     labelled = labels != 0
     return _share(majority(scores)[labelled] == labels[labelled])
 
 
 def balanced_process_accuracy(scores: Integers, labels: Integers) -> float | None:
-    """The mean of the recall on steps labelled +1 and on those labelled -1: 1/2 for a judge that
-    always says the same, however rare the other label is. None if a label never occurs."""
+    """The mean of the recalls on steps labelled +1 and -1: 1/2 for a judge whose answer is always
+    the same, however rare the other label is. None if a label never occurs."""
     verdict = majority(scores)
     good, bad = _share(verdict[labels == 1] == 1), _share(verdict[labels == -1] == -1)
     return None if good is None or bad is None else (good + bad) / 2
@@ -102,33 +101,33 @@ def unparsable_rate(scores: Integers) -> float | None:
 
 
 def mean_score(scores: Integers) -> float | None:
-    """The mean of all scores, from -1 to 1; what the policy sees of the judge."""
+    """The mean of all scores, from -1 to 1: the judge's part of the policy's reward."""
     return float(scores.mean()) if scores.size else None
 
 
 def lost_mean_score(scores: Integers, outcomes: Integers) -> float | None:
-    """The mean of the scores on steps of lost episodes. A policy that wins more does not raise it;
-    one that pleases the judge does."""
+    """The mean score on steps of lost episodes. A policy that wins more does not raise it, but one
+    that exploits the judge does."""
     return mean_score(scores[outcomes == -1])
 
 
 def commonest_share(scores: Integers) -> float | None:
-    """The share of the judge's commonest answer (+1, -1 or nothing readable) among all of them."""
+    """The share of the judge's commonest answer: +1, -1 or nothing parsable."""
     shares = _answer_shares(scores)
     return float(shares.max()) if len(shares) else None
 
 
 def answer_entropy(scores: Integers) -> float | None:
-    """The entropy of the judge's answers in nats: ln 2 = 0.69 where +1 and -1 are equally common, 0
-    where it always says the same."""
+    """The entropy of the judge's answers in nats: ln 2 = 0.69 if +1 and -1 are equally common, 0 if
+    the answer is always the same."""
     shares = _answer_shares(scores)
-    # Not -0.0 where there is one answer.
+    # abs avoids -0.0 for a single answer.
     return abs(float(shares @ np.log(shares))) if len(shares) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
-    """All of the above for one set of judged steps."""
+    """All diagnostics of one set of judged steps."""
 
     p_plus: float | None
     p_minus: float | None
@@ -153,8 +152,8 @@ def diagnose(
     """Returns the diagnostics of one set of judged steps: scores [steps, m], outcomes [steps],
     labels [steps].
 
-    `weight` is the judge's lambda. Raises ValueError where shapes or values are not as the head of
-    this file says."""
+    `weight` is the judge's lambda. Raises ValueError for shapes or values other than those named at
+    the top of this file."""
     s = np.asarray(scores, dtype=np.int64)
     s = s if len(s) else s.reshape(0, 0)
     o, y = np.asarray(outcomes, dtype=np.int64), np.asarray(labels, dtype=np.int64)
@@ -189,7 +188,7 @@ def diagnose(
 
 
 def _answer_shares(scores: Integers) -> npt.NDArray[np.float64]:
-    """Returns the shares of those answers that were given."""
+    """Returns the shares of the answers that occurred."""
     return np.unique(scores, return_counts=True)[1] / scores.size
 
 

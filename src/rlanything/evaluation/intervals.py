@@ -1,13 +1,11 @@
-"""How sure a measurement is: 95% intervals of proportions, of means over tasks and of their paired
-differences.
+"""95% confidence intervals of proportions, of means over tasks and of their paired differences.
 
-Tasks are the sampling unit: episodes of one task are won and lost together, more or less. How much
-is measured from how its shares vary over the tasks, and gives the number of independent trials that
-say as much as the tasks do; the interval is that of a proportion with so many trials. What was not
-met counts too: to the measured tasks a task that is always won and one that is always lost are
-added, as Agresti and Coull (1998) and, for differences, Bonett and Price (2012) add successes and
-failures. So no interval of finite data has width 0; `tests/evaluation/test_coverage.py` simulates
-how often it holds the truth.
+Tasks are the sampling unit, because outcomes of one task's episodes are correlated. The variance of
+the shares over tasks gives an effective number of independent trials; the interval is that of a
+proportion with this many trials. To account for unseen tasks, one task that is always won and one
+that is always lost are added, as Agresti and Coull (1998) and, for differences, Bonett and Price
+(2012) add successes and failures. So no interval of finite data has width 0;
+`tests/evaluation/test_coverage.py` simulates its coverage.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ Z_95 = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate with the ends of its 95% interval."""
+    """An estimate with the bounds of its 95% interval."""
 
     estimate: float
     low: float
@@ -36,8 +34,8 @@ class Interval:
 
 def wilson(successes: int, trials: int) -> Interval | None:
     """Returns Wilson's score interval for a proportion, with continuity correction (Newcombe 1998,
-    method 4); None without trials. Without the correction it holds the truth too seldom: in 83% of
-    samples for 1 success of 5 where successes are rare.
+    method 4); None without trials. Without the correction coverage is too low for rare successes:
+    83% for 1 success of 5.
 
     Raises ValueError unless 0 <= successes <= trials."""
     if not 0 <= successes <= trials:
@@ -46,8 +44,8 @@ def wilson(successes: int, trials: int) -> Interval | None:
 
 
 def mean_over_tasks(shares: npt.ArrayLike) -> Interval | None:
-    """Returns the mean of shares [tasks] of the episodes won, for tasks that were played once or
-    several times each; Wilson's interval where all were played once. None without tasks."""
+    """Returns the mean of shares won [tasks], for tasks played once or several times each; Wilson's
+    interval if all were played once. None without tasks."""
     values = np.asarray(shares, dtype=np.float64)
     if not values.size:
         return None
@@ -57,14 +55,14 @@ def mean_over_tasks(shares: npt.ArrayLike) -> Interval | None:
 
 def paired_difference(before: npt.ArrayLike, after: npt.ArrayLike) -> Interval | None:
     """Returns the mean of `after` minus that of `before`, two arrays [tasks] of shares won, paired
-    by task: 0 or 1 where a task is played once. None without tasks.
+    by task: 0 or 1 for a task played once. None without tasks.
 
-    Fewer than 6 tasks never leave 0 outside: a sign test could not tell them from chance either.
-    Raises ValueError unless both are equally long and all values lie in [0, 1]."""
+    With fewer than 6 tasks the interval always contains 0, as for a sign test. Raises ValueError
+    unless both are equally long and all values lie in [0, 1]."""
     one, two = np.asarray(before, dtype=np.float64), np.asarray(after, dtype=np.float64)
     if one.ndim != 1 or one.shape != two.shape:
         raise ValueError(f"cannot pair {one.shape} with {two.shape}: give one value per task")
-    if not all(((each >= 0) & (each <= 1)).all() for each in (one, two)):
+    if not all(((shares >= 0) & (shares <= 1)).all() for shares in (one, two)):
         raise ValueError("a paired difference needs shares from 0 to 1")
     if not one.size:
         return None
@@ -80,13 +78,13 @@ def interval_over_tasks(
     other_variance: float = 0.0,
     freedom: float = math.inf,
 ) -> Interval:
-    """Returns the interval of a share that is estimated from tasks, by how much each of them moves
-    it up or down, `influence` [tasks], and how much each counts, `weights` [tasks], whose sum is 1.
-    `other_variance`: of the estimate, for reasons other than the choice of tasks; `freedom`: the
-    degrees of freedom that the whole variance was measured with."""
-    tasks = 1 / float(weights @ weights)  # as many equally weighty ones would tell as much
-    # With two tasks more, one always won and one always lost: for a spread seen in few tasks may
-    # be 0, and the rare task that differs from all others may not be among them.
+    """Returns the interval of a share estimated from tasks, given each task's `influence` [tasks]
+    on the estimate and its weight, `weights` [tasks], which sum to 1. `other_variance`: variance of
+    the estimate from other sources than the choice of tasks; `freedom`: degrees of freedom of the
+    whole variance."""
+    tasks = 1 / float(weights @ weights)  # the effective number of equally weighted tasks
+    # Add one task that is always won and one always lost: the spread seen in few tasks may be 0,
+    # and a rare task that differs from the others may not be among them.
     shrunk = (estimate * tasks + 1) / (tasks + 2)
     moved = influence + (estimate - shrunk) * weights
     added = (shrunk**2 + (1 - shrunk) ** 2) / tasks**2
@@ -101,8 +99,8 @@ def difference_over_tasks(
     other_variance: float = 0.0,
     freedom: float = math.inf,
 ) -> Interval:
-    """Does as `interval_over_tasks` for a difference of shares, from -1 to 1: as a share it is the
-    middle between 0 and 1 where nothing changes."""
+    """Returns the interval of a difference of shares, from -1 to 1, by mapping it to a share: no
+    change is the share 1/2. Arguments as for `interval_over_tasks`."""
     share = interval_over_tasks(
         (1 + estimate) / 2, influence / 2, weights, other_variance / 4, freedom
     )
@@ -111,9 +109,9 @@ def difference_over_tasks(
 
 
 def student_quantile(freedom: float) -> float:
-    """Returns the 97.5% quantile of Student's t: of its density, put as that of an angle between
-    -90 and 90 degrees whose tangent is t / sqrt(freedom), the middle 95%."""
-    if freedom > 10_000:  # it differs by a ten-thousandth
+    """Returns the 97.5% quantile of Student's t, by numerical integration after the substitution
+    t = sqrt(freedom) tan(angle)."""
+    if freedom > 10_000:  # the difference is below 0.0003
         return Z_95
     angles = np.linspace(0, math.pi / 2, 100_001)
     heights = np.cos(angles) ** (freedom - 1)
@@ -123,7 +121,7 @@ def student_quantile(freedom: float) -> float:
 
 
 def _score_interval(share: float, trials: float, quantile: float = Z_95) -> Interval:
-    """Returns Wilson's interval with continuity correction; `trials` need not be whole."""
+    """Returns Wilson's interval with continuity correction; `trials` may be fractional."""
 
     def end(side: int) -> float:
         seen = min(max(share + side / (2 * trials), 0.0), 1.0)
@@ -131,12 +129,12 @@ def _score_interval(share: float, trials: float, quantile: float = Z_95) -> Inte
         half = quantile * math.sqrt(seen * (1 - seen) / trials + quantile**2 / (4 * trials**2))
         return (centre + side * half) / (1 + quantile**2 / trials)
 
-    # At the ends the formula gives 0 and 1 up to rounding; an estimate never leaves its interval.
+    # At the bounds the formula gives 0 and 1 up to rounding; keep the estimate inside.
     return Interval(share, max(0.0, min(share, end(-1))), min(1.0, max(share, end(1))))
 
 
 def percentile_interval(estimate: float, resampled: npt.NDArray[np.floating]) -> Interval:
-    """Returns an estimate with the percentile bootstrap: the middle 95% of its resampled values,
-    and the estimate itself."""
+    """Returns an estimate with its percentile bootstrap interval: the middle 95% of its resampled
+    values, extended to include the estimate."""
     low, high = np.quantile(resampled, [0.025, 0.975])
     return Interval(estimate, min(estimate, float(low)), max(estimate, float(high)))

@@ -1,4 +1,4 @@
-"""The evaluation of the judge, on the same recorded episodes each time."""
+"""Evaluation of the judge on a fixed set of recorded episodes."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from rlanything.roles.judges.base import Judge
 from rlanything.roles.judges.unit_test import UnitTestJudge
 
 GOOD, BAD = "good steps", "bad steps"
-"""The counts of a judge of steps against their labels: those of each kind that it recognised."""
+"""Measures against step labels: recognised steps of each kind."""
 AGREEING = "steps like the outcome"
-"""Its count against the outcome of the episode (Outcome Acc), which needs no labels."""
+"""Measure against the episode's outcome (Outcome Acc), which needs no labels."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeEvaluation:
-    """The diagnostics of a judge's answers, and the counts of what it got right."""
+    """The diagnostics of a judge's answers, and the counts of its hits."""
 
     diagnostics: Diagnostics
     counts: dict[str, Counts]
-    """By task: its episodes stand or fall together."""
+    """Counts by task, the sampling unit."""
 
 
 class JudgeEvalSet:
-    """Recorded held-out episodes with the labels of their steps, as far as there are any."""
+    """Recorded held-out episodes with their step labels, if there are any."""
 
     def __init__(
         self, trajectories: Sequence[Trajectory], labels: Mapping[str, Sequence[int]]
     ) -> None:
-        """`labels` by trajectory; Process Acc is about these."""
+        """`labels`: step labels by trajectory, for Process Acc."""
         self.trajectories = trajectories
         self._labels = labels
 
     def evaluate(
         self, judge: Judge, weight: float, seed: int, progress: Progress
     ) -> JudgeEvaluation:
-        count = sum(len(each.steps) for each in self.trajectories) * judge.samples
+        count = sum(len(trajectory.steps) for trajectory in self.trajectories) * judge.samples
         with progress.phase("eval judge", count, "judgements") as advance:
             judged = judge.judge(self.trajectories, seed, advance)
         return evaluation_of(judge, judged, self._labels, weight)
@@ -55,10 +55,10 @@ def evaluation_of(
     labels: Mapping[str, Sequence[int]],
     weight: float,
 ) -> JudgeEvaluation:
-    """Returns what a judge's answers are worth against one source of labels. `labels` by
-    trajectory; `weight` is the judge's lambda."""
+    """Returns the evaluation of a judge's answers against one source of labels. `labels`: step
+    labels by trajectory; `weight`: the judge's lambda."""
     counts: dict[str, Counts] = {**judge.counts(judged)}
-    if not isinstance(judge, UnitTestJudge):  # whose tests are counted by what they are
+    if not isinstance(judge, UnitTestJudge):  # which counts its tests itself
         for item, of_steps in _counts_of_steps(judged, labels).items():
             counts[item] = {**of_steps, **counts.get(item, {})}
     return JudgeEvaluation(diagnose_judged(judged, labels, weight), counts)
@@ -69,7 +69,7 @@ def _counts_of_steps(
 ) -> dict[str, Counts]:
     counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
     for episode in judged:
-        if episode.scores and all(episode.scores):  # others were not judged
+        if episode.scores and all(episode.scores):  # every step was judged
             own = counts[episode.trajectory.task.id]
             known = labels.get(episode.trajectory.id)
             for measure, (hits, total) in _recognised(episode, known).items():
@@ -79,7 +79,7 @@ def _counts_of_steps(
 
 
 def _recognised(judged: JudgedTrajectory, known: Sequence[int] | None) -> Counts:
-    """Counts one episode. `known`: the labels of its steps, where there are any."""
+    """Counts one episode. `known`: its step labels; None: there are none."""
     verdict = majority(np.array(judged.scores))
     agreeing = {AGREEING: (int((verdict == judged.trajectory.outcome).sum()), len(verdict))}
     if known is None:
@@ -96,7 +96,7 @@ def diagnose_judged(
     judged: Sequence[JudgedTrajectory], labels: Mapping[str, Sequence[int]], weight: float
 ) -> Diagnostics:
     """Returns the diagnostics of all judged steps in one table. `weight` is the judge's lambda."""
-    judged = [episode for episode in judged if all(episode.scores)]  # others were not judged
+    judged = [episode for episode in judged if all(episode.scores)]  # every step was judged
     scores = [step for episode in judged for step in episode.scores]
     outcomes = [episode.trajectory.outcome for episode in judged for _ in episode.scores]
     truth: list[int] = []

@@ -1,4 +1,4 @@
-"""The evaluation of an agent on tasks it never trains on."""
+"""Evaluation of an agent on held-out tasks."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Evaluation:
 
     split: str
     trajectories: tuple[Trajectory, ...]
-    """Those of one task stand together."""
+    """Played episodes; those of one task are adjacent."""
     unplayable: tuple[Task, ...]
     """The task of every episode that could not be played."""
     seconds: float
 
     @property
     def success(self) -> Interval | None:
-        """With its 95% interval over tasks; None without episodes. The interval holds whatever
-        unplayable episodes might have been."""
+        """Success with its 95% interval over tasks; None without episodes. The interval covers all
+        possible outcomes of unplayable episodes."""
         return success_interval(self.tasks, self.outcomes)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """Success if all unplayable episodes had been lost, and had been won; None without any."""
+        """Success if all unplayable episodes were lost, and if they were won; None without any."""
         return success_bounds(self.tasks, self.outcomes)
 
     def __repr__(self) -> str:
@@ -53,16 +53,16 @@ class Evaluation:
 
     @property
     def outcomes(self) -> list[int]:
-        """+1 or -1 [episodes], and 0 for those that could not be played."""
+        """Outcomes [episodes], +1 or -1, and 0 for episodes that could not be played."""
         return [each.outcome for each in self.trajectories] + [0] * len(self.unplayable)
 
 
 def success_interval(tasks: Sequence[str], outcomes: Sequence[int]) -> Interval | None:
     """Returns the share of won episodes, given the task [episodes] and the outcome [episodes] of
-    each, with its interval over tasks; None where none was played.
+    each, with its interval over tasks; None if none was played.
 
-    An outcome of 0 is an episode that could not be played: the estimate leaves it out, and the
-    interval holds those with all of them lost and with all of them won."""
+    An outcome of 0 is an episode that could not be played. The estimate ignores it, and the
+    interval covers both extremes, all of them lost and all of them won."""
     played = [i for i, outcome in enumerate(outcomes) if outcome]
     measured = _interval([tasks[i] for i in played], [outcomes[i] for i in played])
     if measured is None or len(played) == len(outcomes):
@@ -71,8 +71,8 @@ def success_interval(tasks: Sequence[str], outcomes: Sequence[int]) -> Interval 
 
 
 def success_bounds(tasks: Sequence[str], outcomes: Sequence[int]) -> tuple[float, float] | None:
-    """Returns the share of won episodes if those that could not be played had been lost, and if
-    they had been won; None where there are none of them."""
+    """Returns the share of won episodes if the unplayable ones were lost, and if they were won;
+    None if there are none."""
     if all(outcomes):
         return None
     lost, won = (_interval(tasks, with_fate(outcomes, fate)) for fate in (-1, 1))
@@ -80,12 +80,12 @@ def success_bounds(tasks: Sequence[str], outcomes: Sequence[int]) -> tuple[float
 
 
 def with_fate(outcomes: Sequence[int], fate: int) -> list[int]:
-    """Returns the outcomes with this one for episodes that could not be played."""
+    """Returns the outcomes, with `fate` for episodes that could not be played."""
     return [outcome or fate for outcome in outcomes]
 
 
 def widened(measured: Interval, *ends: Interval | None) -> Interval:
-    """Returns what was measured with an interval that holds the other ones as well."""
+    """Returns the estimate with an interval that covers the other intervals too."""
     known = [measured, *(end for end in ends if end is not None)]
     low, high = min(end.low for end in known), max(end.high for end in known)
     return Interval(measured.estimate, low, high)
@@ -96,7 +96,7 @@ def _interval(tasks: Sequence[str], outcomes: Sequence[int]) -> Interval | None:
 
 
 def won_shares(tasks: Sequence[str], outcomes: Sequence[int]) -> dict[str, float]:
-    """Returns by task the share of its episodes that were won."""
+    """Returns the share of won episodes by task."""
     played: dict[str, list[bool]] = defaultdict(list)
     for task, outcome in zip(tasks, outcomes, strict=True):
         played[task].append(outcome == 1)
@@ -116,8 +116,8 @@ def evaluate(
     rollouts: int = 1,
     lockstep: bool = True,
 ) -> Evaluation:
-    """Plays every task `rollouts` times. The same seed meets the same tasks with the same random
-    numbers, and the first rollout of a task is the same however many follow."""
+    """Plays every task `rollouts` times. The same seed gives the same random numbers, and a task's
+    first rollout does not depend on `rollouts`."""
     begun = time.perf_counter()
     attempts = [
         RolloutRequest("/".join((split, t.id, *more)), t, derive(seed, split, t.id, *more))
@@ -131,10 +131,10 @@ def evaluate(
     seconds = time.perf_counter() - begun
     for fault in faults(played.failures, played.crashes):
         progress.warn(fault)
-    said = [step.completion for each in played.trajectories for step in each.steps]
-    if empty := sum(each.stop_reason == "length" and not each.text for each in said):
+    answers = [step.completion for episode in played.trajectories for step in episode.steps]
+    if empty := sum(answer.stop_reason == "length" and not answer.text for answer in answers):
         progress.warn(
-            f"{split}: {empty} of {len(said)} answers are empty and were cut off: prompts leave no "
-            "room in the model's context, or its reasoning takes all of policy.max_tokens"
+            f"{split}: {empty} of {len(answers)} answers are empty and were cut off: prompts leave "
+            "no room in the model's context, or its reasoning takes all of policy.max_tokens"
         )
     return Evaluation(split, played.trajectories, played.unplayable, seconds)

@@ -1,4 +1,4 @@
-"""Trends in a series of measurements: a test, a line, and the growth of a count."""
+"""Trends in a series of measurements: a trend test, a fitted line, and the growth of a count."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from rlanything.evaluation.intervals import Interval, percentile_interval
 
 
 def trend(values: Sequence[float]) -> float:
-    """Returns Mann and Kendall's statistic: of all pairs of values, those that rise minus those
-    that fall, in standard deviations of what an order by chance would give; 0 where nothing can be
-    told.
+    """Returns the Mann-Kendall statistic: the number of rising minus falling pairs of values, in
+    standard deviations of a random order; 0 if it is undefined.
 
-    It asks only which of two values is the larger, so one wild iteration cannot make a trend. The
-    variance is corrected for ties, the count for continuity (Mann 1945, Kendall 1975)."""
+    It only compares values, so a single outlier cannot make a trend. The variance is corrected for
+    ties, the count for continuity (Mann 1945, Kendall 1975)."""
     series = np.asarray(values, dtype=np.float64)
     n = len(series)
     rises = np.sign(series[None, :] - series[:, None])[np.triu_indices(n, 1)].sum()
@@ -28,18 +27,18 @@ def trend(values: Sequence[float]) -> float:
 
 
 def fitted_change(values: Sequence[float]) -> float:
-    """Returns how far the least-squares line rises from the first value to the last."""
+    """Returns the rise of the least-squares line from the first value to the last."""
     return 0.0 if len(values) < 2 else _slope(np.asarray(values, float)) * (len(values) - 1)
 
 
 def growth(increments: Sequence[float], *, seed: int = 0, resamples: int = 2000) -> Interval | None:
-    """Returns the slope of the least-squares line through the running sum of the increments
-    (accepted tasks an iteration, say), none negative, per increment; None for fewer than 3, and
-    where nothing grew.
+    """Returns the slope, per increment, of the least-squares line through the running sum of
+    non-negative increments (such as accepted tasks per iteration); None for fewer than 3, or if all
+    are 0.
 
-    A running sum remembers every increment, so the textbook interval of a slope is far too narrow
-    for it: increments are drawn anew instead and summed and fitted each time. Two more are among
-    those drawn, 0 and twice the mean: a few equal ones do not say that none would differ."""
+    Values of a running sum are correlated, so the textbook interval of a slope is far too narrow.
+    Increments are resampled instead, then summed and fitted. The resampled set also contains 0 and
+    twice the mean, because a few equal increments do not exclude others."""
     steps = np.asarray(increments, dtype=np.float64)
     if len(steps) < 3 or not steps.any():
         return None

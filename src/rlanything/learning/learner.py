@@ -24,7 +24,7 @@ from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.reference import ReferenceModel
 from rlanything.learning.saving import load_optimizer, save_optimizer
 from rlanything.learning.scorer import TokenScorer
-from rlanything.learning.sharding import ALONE, SeatGroup, move
+from rlanything.learning.sharding import SINGLE, SeatGroup, move
 from rlanything.learning.shares import Minibatch, Pass, arrange, share
 from rlanything.learning.statistics import Totals
 from rlanything.learning.trained_tokens import Batch, TrainedTokens, trained_tokens
@@ -47,7 +47,7 @@ class Learner:
         settings: TrainedRoleConfig,
         reference: ReferenceModel | None = None,
         loss: str | Loss | None = None,
-        group: SeatGroup = ALONE,
+        group: SeatGroup = SINGLE,
     ) -> None:
         if settings.reference_kl_weight and reference is None:
             raise ValueError("reference_kl_weight needs a reference model: hand one to the learner")
@@ -226,14 +226,14 @@ class Learner:
             logprobs, _ = self._reference_scorer(batch, tokens)
         return logprobs
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         """Gives the device's memory to whatever generates meanwhile: moves to the host what the
         optimizer remembers and, where this learner's shards are nobody else's, the weights."""
         self._optimizer.zero_grad(set_to_none=True)
         self._move("cpu")
 
-    def wake(self) -> None:
-        """Takes back what `rest` gave away, before anything else is asked of the learner."""
+    def onload(self) -> None:
+        """Takes back what `offload` moved, before anything else is asked of the learner."""
         self._move(self._device)
 
     def _move(self, device: torch.device | str) -> None:

@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from rlanything.engines.hf.vision import tower_weights
+from rlanything.engines.hf.vision_tower import tower_weights
 from rlanything.learning.scorer import TokenScorer
 
 
@@ -112,7 +112,7 @@ class SeatGroup:
         return value if self.mesh is None else float(self.gathered([value]).sum())
 
 
-ALONE = SeatGroup()
+SINGLE = SeatGroup()
 
 
 def seats_of_world(device_type: str) -> SeatGroup:

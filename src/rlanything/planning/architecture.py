@@ -23,7 +23,7 @@ from rlanything.engines.hf.hub import check_hub
 from rlanything.engines.hf.loading import DEFAULT_ATTENTION, base_of, is_adapters
 from rlanything.engines.hf.lora import attach, attach_as_in
 from rlanything.engines.hf.model import ModelError
-from rlanything.engines.hf.vision import tower_weights
+from rlanything.engines.hf.vision_tower import tower_weights
 from rlanything.planning.report import PlanError
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
@@ -92,7 +92,7 @@ class Architecture:
         """Without those of the adapters and of the tower."""
         self.tower = sum(w.numel() for w in tower.values())
         self.adapters = sum(w.numel() for w in network.parameters()) - self.parameters - self.tower
-        self.sight = TowerShape(network, tower) if tower else None
+        self.vision = TowerShape(network, tower) if tower else None
         head = network.get_output_embeddings().weight
         self.layer_matrices = sum(w.numel() for w in linear - {head})
         """Weights that every token is multiplied with, in all layers; not the output layer's."""

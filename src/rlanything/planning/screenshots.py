@@ -13,7 +13,7 @@ from rlanything.config.roles import RoleConfig
 from rlanything.domains.base import Domain, ScreenSizeDomain, SeenDomain
 from rlanything.engines import shipped
 from rlanything.engines.hf.damage import reason_of
-from rlanything.engines.hf.images import FAMILIES
+from rlanything.engines.hf.vision_spec import FAMILIES
 from rlanything.planning.architecture import KNOWN, read_config
 
 Tokens: TypeAlias = dict[str, tuple[float, str]]
@@ -71,5 +71,5 @@ def tokens_of(model: str, width: int, height: int) -> int:
             model, backend="pil", trust_remote_code=False
         )
     family = FAMILIES[config.model_type]
-    sight: Any = SimpleNamespace(token="", processor=processor, config=config, family=family)
-    return family.picture(sight, height, width).tokens
+    spec: Any = SimpleNamespace(token="", processor=processor, config=config, family=family)
+    return family.image_tokens(spec, height, width).tokens

@@ -122,7 +122,7 @@ def seconds_of_phases(
         even = 1 / seats
         compute(phase, "prefill", model.flops(known, context, 0), known, rate.passes, even)
         compute(phase, "decoding", model.flops(new, context, new), new, rate.decoding, even)
-        seeing = 0.0 if model.sight is None else model.sight.flops(work.image_tokens)
+        seeing = 0.0 if model.vision is None else model.vision.flops(work.image_tokens)
         if work.images and seeing:
             tokens = work.shown * work.image_tokens
             compute(phase, "screenshots", work.shown * seeing, tokens, rate.passes, even)

@@ -1,4 +1,4 @@
-"""The adapter: reads why rollouts failed and rewrites tasks to be harder or easier."""
+"""The adapter: summarises failed rollouts and rewrites tasks to be harder or easier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
 STAGES: tuple[Refused, ...] = get_args(Refused)
-"""In the order in which an answer is checked."""
+"""Stages of checking an answer, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class RewriteRequest:
     active: Task
     direction: Direction
     rollouts: tuple[JudgedTrajectory, ...]
-    """Those of the active task in this iteration, judged."""
+    """The active task's judged rollouts of this iteration."""
 
     @property
     def failed(self) -> tuple[JudgedTrajectory, ...]:
@@ -46,7 +46,7 @@ class Refusal:
 
     stage: Refused
     text: str
-    """The answer, and why it was refused."""
+    """The answer and the reason why it was refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,14 @@ class Proposal:
     """The first valid candidate; None if no try gave one."""
     critics: tuple[str, ...]
     refused: tuple[Refusal, ...]
-    """The tries before it."""
+    """The tries before the candidate."""
 
     @property
     def reached(self) -> int:
-        """The stage that the best of its tries reached: 0 unreadable, 1 read, 2 valid, 3 a
-        candidate."""
+        """The stage that its best try reached: 0 unreadable, 1 read, 2 valid, 3 a candidate."""
         if self.task is not None:
             return len(STAGES)
-        return max((STAGES.index(each.stage) for each in self.refused), default=0)
+        return max((STAGES.index(refusal.stage) for refusal in self.refused), default=0)
 
 
 class Adapter(Protocol):
@@ -83,28 +82,29 @@ class Adapter(Protocol):
 def propose(
     adapter: Adapter, requests: Sequence[RewriteRequest], iteration: int, seed: int
 ) -> list[Proposal]:
-    """Returns what an adapter proposes. Raises `PluginError` where that is not a proposal for each
-    request, in their order, or a candidate has another id than its slot's."""
+    """Returns an adapter's proposals. Raises `PluginError` unless there is one for each request, in
+    order, and every candidate has the id `SLOT@ITERATION`."""
     proposals = adapter.propose(requests, iteration, seed)
     given = proposals if isinstance(proposals, Sequence) else ()
-    if [getattr(each, "slot", None) for each in given] != [request.slot for request in requests]:
+    slots = [getattr(proposal, "slot", None) for proposal in given]
+    if slots != [request.slot for request in requests]:
         raise PluginError(
-            f"adapter {type(adapter).__qualname__} gave {proposals!r:.80} for {len(requests)} "
+            f"adapter {type(adapter).__qualname__} returned {proposals!r:.80} for {len(requests)} "
             "requests: return a Proposal for each, in their order"
         )
     for proposal in given:
-        # Rollouts are told apart by the ids of their tasks.
+        # Rollouts are grouped by task id.
         task, due = proposal.task, f"{proposal.slot}@{iteration}"
         if task is not None and (not isinstance(task, Task) or task.id != due):
             raise PluginError(
                 f"adapter {type(adapter).__qualname__} proposed {task!r:.80} for slot "
-                f"{proposal.slot}: give None, or a Task with the id {due!r}"
+                f"{proposal.slot}: return None, or a Task with the id {due!r}"
             )
     return [*given]
 
 
 class NullAdapter:
-    """Proposes nothing, and is not asked: for domains that cannot rewrite their tasks."""
+    """Proposes nothing; for domains that cannot rewrite their tasks."""
 
     def propose(
         self, requests: Sequence[RewriteRequest], iteration: int, seed: int
@@ -114,8 +114,8 @@ class NullAdapter:
 
 
 class LLMAdapter:
-    """A language model that is asked for critics of failed rollouts, at once or first of their
-    steps, and then for a new task."""
+    """A language model that writes critics of failed rollouts, in one stage or two, and then a new
+    task."""
 
     def __init__(
         self,
@@ -127,10 +127,10 @@ class LLMAdapter:
         rejected_by: Literal["all", "some"] = "all",
         critic_stages: Literal[1, 2] = 1,
     ) -> None:
-        """`critics_per_task`: failed rollouts that are summarised for one proposal; None: all.
-        `rejected_by`: whether the steps marked as bad are those that every one of the m judgements
-        scored -1, or at least one. `critic_stages`: 2 for a critic made of summaries of these
-        steps, where the domain is a `StagedCriticDomain`."""
+        """`critics_per_task`: number of failed rollouts summarised per proposal; None: all.
+        `rejected_by`: a step counts as bad if all, or some, of its m judgements are -1.
+        `critic_stages`: with 2, bad steps are summarised first and the critic is written from these
+        summaries; needs a `StagedCriticDomain`."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
@@ -165,8 +165,7 @@ class LLMAdapter:
         return proposals
 
     def _summarize(self, requests: Sequence[RewriteRequest], seed: int) -> list[tuple[str, ...]]:
-        """Returns critics per request, from failed rollouts and the steps that the judge
-        rejected."""
+        """Returns critics per request, from failed rollouts and the steps rejected in them."""
         owners: list[int] = []
         failed: list[JudgedTrajectory] = []
         for number, request in enumerate(requests):
@@ -179,7 +178,7 @@ class LLMAdapter:
         for owner, text in zip(owners, self._texts(list(chats)), strict=True):
             if text is not None:
                 texts[owner].append(text)
-        return [tuple(each) for each in texts]
+        return [tuple(critics) for critics in texts]
 
     def _critic_prompts(self, failed: Sequence[JudgedTrajectory], seed: int) -> list[Messages]:
         """Returns the chats that ask for critics; in two stages they hold summaries of steps."""
@@ -204,8 +203,7 @@ class LLMAdapter:
         ]
 
     def _texts(self, chats: Sequence[ChatRequest]) -> list[str | None]:
-        """Returns an answer to each chat; None for one that was cut off, which may say the opposite
-        of what it would have come to."""
+        """Returns an answer to each chat; None: it was cut off, and may lack its conclusion."""
         answers = self._chat_model.answer(chats, self._sampling) if chats else []
         return [None if said.stop_reason == "length" else said.answer.strip() for [said] in answers]
 
@@ -225,7 +223,7 @@ class LLMAdapter:
                 if task.instruction == request.active.instruction:
                     raise InvalidTask("the slot's active task already asks for this")
                 if request.active != request.root:
-                    # Nor one that the domain would not take for new beside the active one.
+                    # It must also differ from the currently active task.
                     self._domain.parse_candidate(request.active, task.id, answer)
             except InvalidTask as reason:
                 refused.append(Refusal(reason.stage, f"{answer.strip()!r}: {reason}"))
@@ -236,7 +234,7 @@ class LLMAdapter:
             except Exception as error:
                 raise DomainError(
                     f"{place} failed for {task_id} and the answer {answer.strip()!r:.80} "
-                    f"({type(error).__name__}: {error}): mend it, or raise InvalidTask where an "
+                    f"({type(error).__name__}: {error}): fix it, or raise InvalidTask if the "
                     "answer proposes no task"
                 ) from error
             else:
@@ -245,7 +243,7 @@ class LLMAdapter:
 
 
 def rejected_steps(judged: JudgedTrajectory, by: Literal["all", "some"]) -> list[int]:
-    """Returns the steps that every one of the m judgements scored -1, or at least one."""
+    """Returns the steps of whose m judgements all, or some, are -1."""
     reject = all if by == "all" else any
     return [
         i

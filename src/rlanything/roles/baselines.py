@@ -1,4 +1,4 @@
-"""Agents without a model: the ceiling and the floor of an evaluation."""
+"""Agents without a model: upper and lower bounds of an evaluation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rlanything.records import Completion
 
 class _Forgetful:
     def release_cache(self) -> None:
-        """Does nothing: nothing is remembered."""
+        """Does nothing: there is no cache."""
 
 
 class RandomAgent(_Forgetful):
-    """Plays any admissible action, all equally likely."""
+    """Plays uniformly random admissible actions."""
 
     def __init__(self, domain: Domain) -> None:
         self._marker = domain.action_marker
@@ -25,8 +25,8 @@ class RandomAgent(_Forgetful):
         for episode, seed in zip(episodes, seeds, strict=True):
             if not episode.observation.choices:
                 raise DomainError(
-                    "this domain does not list its actions, so there is no random player; "
-                    "evaluate a model"
+                    "this domain does not list its actions, so there is no random agent; evaluate "
+                    "a model"
                 )
             action = random.Random(seed).choice(episode.observation.choices)
             answers.append(Completion.unsampled(f"{self._marker} {action}"))
@@ -34,10 +34,10 @@ class RandomAgent(_Forgetful):
 
 
 class FixedAgent(_Forgetful):
-    """Plays what it was given: one response for each episode, whose outcome is to be known."""
+    """Plays given responses, one per episode, to learn their outcomes."""
 
     def __init__(self, responses: Mapping[str, str]) -> None:
-        """`responses`: by the id of the episode."""
+        """`responses`: response by episode id."""
         self._responses = responses
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
@@ -46,13 +46,13 @@ class FixedAgent(_Forgetful):
 
 
 class ExpertAgent(_Forgetful):
-    """The domain's expert, which plays with full knowledge."""
+    """The domain's expert, which knows the full state."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        del seeds  # an expert leaves nothing to chance
+        del seeds  # experts are deterministic
         answers: list[Completion] = []
         for episode in episodes:
             response = self._domain.expert(episode.task, episode.steps)

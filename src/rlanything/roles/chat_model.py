@@ -1,4 +1,4 @@
-"""Chat models: a role asks with a chat and gets answers, wherever the language model runs."""
+"""Chat models: the roles' interface to a language model, in this process or behind an endpoint."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Actions:
 
     marker: str
     admitted: tuple[str, ...]
-    """At least one."""
+    """Admitted actions, at least one."""
     thought_tokens: int
-    """After so many tokens without a marker the marker is forced."""
+    """Number of tokens without a marker after which the marker is forced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,20 @@ class ChatRequest:
 
     messages: Messages
     seeds: tuple[int, ...]
-    """A seed for each answer wanted (n = len(seeds))."""
+    """One seed per answer (n = len(seeds))."""
     conversation: str = ""
-    """Questions of one conversation may well begin alike."""
+    """Conversation id; requests of one conversation are likely to share a prefix."""
     after: Completion | None = None
-    """What answered the conversation's last question."""
+    """Answer to the conversation's previous request."""
     actions: Actions | None = None
     tools: Tools = ()
     """Functions that may be called."""
     stop: tuple[str, ...] = ()
-    """The answer ends before the first of these."""
+    """Stop strings; the answer ends before the first of them."""
     max_tokens: int | None = None
-    """A limit below that of the sampling; no admitted action is cut by it."""
+    """A limit below the sampling's own; it never cuts an admitted action."""
     refusable: bool = False
-    """Whether somebody awaits to hear that it cannot be asked, as agents do."""
+    """Whether the caller handles a refusal, as agents do."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables of the chat template."""
 
@@ -64,27 +64,28 @@ class ChatModel(Protocol):
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
-        """Returns completions [questions][n]; empty ones, cut by length, where a prompt is too long
-        for the model."""
+        """Returns completions [questions][n]; empty ones with stop reason "length" if a prompt is
+        too long for the model."""
         ...
 
     def check_marker(self, marker: str) -> None:
-        """Raises `ModelError` where answers cannot be restricted to actions after this marker."""
+        """Raises `ModelError` if answers cannot be restricted to actions after this marker."""
         ...
 
     def release_cache(self) -> None:
-        """Forgets what was remembered: nothing is asked for a while."""
+        """Drops caches, before a while without requests."""
         ...
 
     def pop_usage(self) -> dict[str, int]:
-        """Returns what was asked since the last call, by name: `requests`, `prompt_tokens` (a
-        prompt counts with every answer, as endpoints count it), `completion_tokens` and `too_long`
-        among them; where there are any, `cut`, `refused` and `empty` answers."""
+        """Returns the usage since the last call, by name: `requests`, `prompt_tokens` (a prompt
+        counts with every answer, as endpoints count it), `completion_tokens` and `too_long`, and,
+        unless 0, the numbers of `cut`, `refused` and `empty` answers."""
         ...
 
 
 class LocalChatModel:
-    """A model asked through an engine in token ids: what was sampled stays as it was sampled."""
+    """A model behind an engine. It works on token ids, so that sampled tokens are never
+    re-tokenised."""
 
     def __init__(
         self,
@@ -93,9 +94,9 @@ class LocalChatModel:
         day: datetime | None = None,
         chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """`day`: what templates that ask for the date are told; None: today.
+        """`day`: date for templates that ask for it; None: today.
 
-        Raises `ModelError` where the model's reasoning cannot be told from its answers, and for
+        Raises `ModelError` if the model's reasoning cannot be separated from its answers, and for
         variables that its chat template does not read."""
         self._model = model
         self.engine = engine
@@ -110,23 +111,23 @@ class LocalChatModel:
         return self._model.name
 
     @property
-    def blind(self) -> str | None:
+    def no_vision_reason(self) -> str | None:
         """Why the model can be shown no images; None: it can."""
-        return self._model.blind if self._model.sight is None else None
+        return self._model.no_vision_reason if self._model.vision is None else None
 
     def counted_separately(self) -> LocalChatModel:
-        """Returns the same model for another role, which counts its own tokens."""
+        """Returns the same model with a usage count of its own, for another role."""
         return LocalChatModel(self._model, self.engine, self._chat.day, self._chat.options)
 
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
-        """Returns [questions][n]; remembers each conversation's prompt until `release_cache`, so
-        that the next can continue it.
+        """Returns [questions][n]. Keeps each conversation's prompt until `release_cache`, so that
+        the next can continue it.
 
-        Raises `RequestsRefused` for refusable questions that the chat template cannot render,
-        whose admitted actions `max_tokens` would cut or that are too long for the engine;
-        `ModelError` for others of the first two, and what the engine raises."""
+        Raises `RequestsRefused` for refusable requests that the chat template cannot render, whose
+        admitted actions `max_tokens` would cut, or that are too long for the engine; `ModelError`
+        for other requests with one of the first two problems; and the engine's errors."""
         posed = self._posed(questions, sampling)
         prompts = [prompt for prompt, _ in posed]
         requests = [
@@ -149,7 +150,7 @@ class LocalChatModel:
             return [groups[i] if i in groups else _no_room(questions[i]) for i in places]
 
         groups = grouped_by_limit(questions, sampling, generated)
-        # Not before: those that were not refused are asked again.
+        # Only now: after a refusal the other requests are sent again.
         for question, prompt in zip(questions, prompts, strict=True):
             if question.conversation:
                 self._prompts[question.conversation] = prompt
@@ -188,7 +189,7 @@ class LocalChatModel:
     def _posed(
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[tuple[Prompt, Choices | None]]:
-        """Returns what the engine is asked: prompts, and what their answers are restricted to."""
+        """Returns each request's prompt and the restriction of its answers."""
         posed: list[tuple[Prompt, Choices | None]] = []
         refused: dict[int, str] = {}
         for i, question in enumerate(questions):
@@ -208,13 +209,13 @@ class LocalChatModel:
         return posed
 
     def _too_long(self, prompt: Prompt, new: int) -> TooLong | None:
-        # Whoever cannot be refused is answered all the same: most models bear somewhat more.
+        # Only checked for refusable requests: most models bear somewhat more.
         context = self._model.context
         if context is None or len(prompt.ids) + new <= context:
             return None
         return TooLong(
-            f"{self._model.name}: a prompt of {len(prompt.ids)} tokens and {new} new ones are more "
-            f"than its {context}; send fewer messages, or ask for fewer tokens"
+            f"{self._model.name}: a prompt of {len(prompt.ids)} tokens plus {new} new ones exceed "
+            f"its context of {context}; send fewer messages, or ask for fewer tokens"
         )
 
     def _prompt(self, question: ChatRequest) -> Prompt:
@@ -228,13 +229,13 @@ class LocalChatModel:
         if prompt.unread:
             completion = replace(completion, unread=prompt.unread)
         if question.actions is not None:
-            # Between its thought and its action it has a marker of its own.
+            # The marker separates thought and action already.
             return completion
         return self._ended(self._chat.read(completion, prompt), question.stop)
 
     def _ended(self, completion: Completion, stop: Sequence[str]) -> Completion:
-        """Returns an answer up to the first of some texts; what was sampled up to the token that
-        ends this text is kept, as it was sampled."""
+        """Returns an answer cut before the first stop string. Its tokens are kept up to the one
+        that completes this string, as they were sampled."""
         start, ids = completion.answer_at, completion.token_ids
         place = stop_place(completion.text, start, stop)
         if place is None:
@@ -253,11 +254,11 @@ class LocalChatModel:
         )
 
     def _choices(self, actions: Actions | None, sampling: Sampling) -> Choices | None:
-        """Raises `ModelError` where an action could be cut off, and so read as another."""
+        """Raises `ModelError` if an action could be cut off, and so read as another."""
         if actions is None:
             return None
         marker = self._marker_token(actions.marker)
-        assert marker is not None  # check_marker saw to it
+        assert marker is not None  # see check_marker
         assert self._model.end_of_turn is not None
         # An action ends the turn.
         end = (self._model.end_of_turn,)
@@ -274,26 +275,26 @@ class LocalChatModel:
         return Choices(marker, options, actions.thought_tokens)
 
     def _marker_token(self, marker: str) -> int | None:
-        """Returns the token of a marker after a space, which may be one of its own; None where the
-        marker is several."""
+        """Returns the token of a marker that follows a space (which may be a token of its own);
+        None: the marker is several tokens."""
         *space, token = self._encoded(marker)
         return None if self._model.decode(space).strip() else token
 
     def _encoded(self, word: str) -> tuple[int, ...]:
-        """Returns the tokens of a marker or an action, which follow a space."""
+        """Returns the tokens of a marker or an action that follows a space."""
         if word not in self._tokens:
             self._tokens[word] = tuple(self._model.encode(f" {word}"))
         return self._tokens[word]
 
 
 def _no_room(question: ChatRequest) -> list[Completion]:
-    """Returns the answers to a prompt that is too long to be answered: there is nothing in them."""
+    """Returns empty answers, for a prompt that is too long."""
     return [Completion.unsampled("", "length")] * len(question.seeds)
 
 
 def stop_place(text: str, start: int, stop: Sequence[str]) -> tuple[int, str] | None:
-    """Returns where the first of some texts begins, from `start` on, and which it is; None where
-    there is none of them."""
+    """Returns the offset of the first stop string from `start` on, and the string; None: there is
+    none."""
     return min(((at, word) for word in stop if (at := text.find(word, start)) >= 0), default=None)
 
 
@@ -302,7 +303,7 @@ def grouped_by_limit(
     sampling: Sampling,
     answered: Callable[[Sequence[int], Sampling], list[list[Completion]]],
 ) -> list[list[Completion]]:
-    """Returns [questions][n]; the places of those with the same limit are `answered` together."""
+    """Returns [questions][n], with one call of `answered` (on indices) for each token limit."""
     places: dict[int, list[int]] = {}
     for i, question in enumerate(questions):
         places.setdefault(_limit(question, sampling), []).append(i)

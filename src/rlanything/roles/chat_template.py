@@ -1,4 +1,4 @@
-"""Chats as token ids. What a model sampled stays as it was sampled."""
+"""Chats as token ids. Sampled tokens are never re-tokenised."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.text import ModelText
-from rlanything.records import Completion, Message, Messages
-from rlanything.roles.reasoning import find_reasoning
-from rlanything.roles.template import ChatTemplate
+from rlanything.records import Completion, Message, Messages, Step
+from rlanything.roles.template import ChatTemplate, find_reasoning
 from rlanything.roles.tools import Tools
 
-# From the first backslash of a run on: a run is then read once, however long it is.
+# Matches a whole run of backslashes, so that each run is read only once.
 _SCORE_LIKE = re.compile(r"(?<!\\)\\+(?=boxed)")
 
 
@@ -26,9 +25,9 @@ class Prompt:
     ids: tuple[int, ...]
     text: str
     images: tuple[str, ...] = ()
-    """The names of those in it, in their order."""
+    """Names of the images in it, in order."""
     unread: tuple[str, ...] = ()
-    """Fields of the request that it does not show."""
+    """Fields of the request that the prompt does not contain."""
 
 
 class Chat:
@@ -40,11 +39,10 @@ class Chat:
         day: datetime | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        """`day`: what templates that ask for the date are told; None: today. `options`: variables
-        of the template, `chat_template_kwargs`. Raises `ModelError` for a template or tokenizer
-        that fails at the shortest chat or does not read an option, and where the model's reasoning
-        cannot be told from its answers, or its template asks for the date in a way that cannot be
-        answered."""
+        """`day`: date for templates that ask for it; None: today. `options`: variables of the
+        template, `chat_template_kwargs`. Raises `ModelError` if template or tokenizer fail at the
+        shortest chat, if the template ignores an option or computes its date format, and if the
+        model's reasoning cannot be separated from its answers."""
         self._model = model
         self.day = day or datetime.now()
         self.options = dict(options or {})
@@ -53,7 +51,7 @@ class Chat:
         self.prompt((Message("user", "Hello."),))
 
     def read(self, completion: Completion, prompt: Prompt) -> Completion:
-        """Returns the completion with the place where its answer begins."""
+        """Returns the completion with the offset where its answer begins."""
         opened = self._reasoning.opened_by(prompt.text)
         start = self._reasoning.answer_start(completion.text, opened)
         return replace(completion, answer_at=start) if start else completion
@@ -62,8 +60,8 @@ class Chat:
         self, messages: Messages, tools: Tools = (), options: Mapping[str, Any] | None = None
     ) -> Prompt:
         """Returns the prompt of a chat in which `tools` may be called; `options`: further variables
-        of the template. Raises `ModelError` for images that the model, or its template, does not
-        show, and for what the template refuses."""
+        of the template. Raises `ModelError` for images that the model or its template cannot show,
+        and for a chat that the template refuses."""
         prompt = self._rendered(messages, tools, options)
         return replace(prompt, ids=tuple(self._encode(prompt.text, prompt.images)))
 
@@ -77,12 +75,12 @@ class Chat:
     ) -> Prompt:
         """Returns the prompt after `completion` answered `previous`.
 
-        Where the new chat continues the old one, the old tokens and the sampled ones are kept as
-        they are and only what is new is tokenised. Where the template rewrites history (some drop
-        earlier thoughts), the chat is tokenised afresh."""
+        If the new chat continues the old one, old and sampled tokens are kept and only the rest is
+        tokenised. If the template rewrites history (some drop earlier reasoning), the whole chat is
+        tokenised again."""
         prompt = self._rendered(messages, tools, options)
         so_far, seen = previous.text + self._model.decode(completion.token_ids), previous.images
-        # As text one image is like another.
+        # All images have the same text.
         if not prompt.text.startswith(so_far) or prompt.images[: len(seen)] != seen:
             return replace(prompt, ids=tuple(self._encode(prompt.text, prompt.images)))
         new = self._encode(prompt.text[len(so_far) :], prompt.images[len(seen) :])
@@ -94,29 +92,49 @@ class Chat:
         """Returns a prompt without its tokens."""
         model = self._model
         images = tuple(name for message in messages for name in message.images)
-        if model.sight is None and images:
+        if model.vision is None and images:
             raise ModelError(
-                f"model {model.name!r} cannot be shown images: {model.blind}; choose a model that "
-                "sees, or have the domain show text"
+                f"model {model.name!r} cannot be shown images: {model.no_vision_reason}; choose a "
+                "vision model, or have the domain show text"
             )
         rendered = self._template.render(messages, tools, options)
         return Prompt((), rendered.text, images, rendered.unread)
 
     def _encode(self, text: str, images: Sequence[str]) -> list[int]:
-        """Returns the token ids of a part of a rendered chat with these images in it."""
-        sight = self._model.sight
-        if sight is None:
+        """Returns the token ids of a part of a rendered chat that contains these images."""
+        spec = self._model.vision
+        if spec is None:
             return self._model.encode(text)
-        first, *others = text.split(sight.token)
+        first, *others = text.split(spec.token)
         if len(others) != len(images):
             raise ModelError(
                 f"model {self._model.name!r}: its chat template shows {len(others)} of "
-                f"{len(images)} images; give its folder the one that it was published with"
+                f"{len(images)} images; restore the template that the model was published with"
             )
-        shown = (sight.picture(name).text + rest for name, rest in zip(images, others, strict=True))
-        return sight.placed(self._model.encode(first + "".join(shown)), images)
+        shown = (
+            spec.image_tokens(name).text + rest for name, rest in zip(images, others, strict=True)
+        )
+        return spec.placed(self._model.encode(first + "".join(shown)), images)
 
 
 def without_scores(text: str) -> str:
-    r"""Returns quoted text in which nothing looks like a score: `\boxed{1}` becomes `boxed{1}`."""
+    r"""Returns quoted text without anything that looks like a score: `\boxed{1}` becomes
+    `boxed{1}`."""
     return _SCORE_LIKE.sub("", text)
+
+
+def with_latest_screenshots(messages: Messages, names: Sequence[str | None], most: int) -> Messages:
+    """Returns a policy's chat with the latest screenshots of an episode, at most `most` (at least
+    1); `names`: names of all of them in order, None where there was none."""
+    return _with_images(messages, [name for name in names if name is not None][-most:])
+
+
+def with_step_screenshots(messages: Messages, step: Step) -> Messages:
+    """Returns a judge's chat with the screenshots before and after the step it is about."""
+    return _with_images(
+        messages, [name for name in (step.image, step.next_image) if name is not None]
+    )
+
+
+def _with_images(messages: Messages, names: Sequence[str]) -> Messages:
+    return (*messages[:-1], replace(messages[-1], images=tuple(names)))

@@ -1,4 +1,4 @@
-"""A chat model behind an endpoint: messages go out as they are, and text comes back."""
+"""A chat model behind an endpoint, which takes messages and returns text."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:  # the client is an extra
 
 
 class OpenAIChatModel:
-    """A model asked through an endpoint. Its completions have no tokens, so they can never
-    train."""
+    """A model behind an endpoint. Its completions have no tokens, so nothing can train on them."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -27,7 +26,8 @@ class OpenAIChatModel:
     def answer(
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
-        """Returns [questions][n], one request a sample. Raises what `Endpoint.ask` raises."""
+        """Returns [questions][n], with one HTTP request per sample. Raises the errors of
+        `Endpoint.ask`."""
         return grouped_by_limit(
             questions,
             sampling,
@@ -50,12 +50,12 @@ class OpenAIChatModel:
 
     def check_marker(self, marker: str) -> None:
         raise ModelError(
-            "decoding: choices picks among actions token by token, and an endpoint takes and gives "
-            "text only; use decoding: free"
+            "decoding: choices picks among actions token by token, but an endpoint only exchanges "
+            "text; use decoding: free"
         )
 
     def release_cache(self) -> None:
-        """Does nothing: nothing is remembered."""
+        """Does nothing: there is no cache."""
 
     def pop_usage(self) -> dict[str, int]:
         return self._endpoint.pop_usage()
@@ -74,7 +74,7 @@ def _completion(answer: Answer, question: ChatRequest) -> Completion:
 
 
 def _unread(question: ChatRequest) -> tuple[str, ...]:
-    """Returns the fields of a request that no endpoint is sent."""
+    """Returns the fields of a request that are not sent to endpoints."""
     unread = [f"chat_template_kwargs.{name}" for name in question.chat_template_kwargs]
     if any(message.thought for message in question.messages):
         unread.append("messages.reasoning_content")

@@ -1,4 +1,4 @@
-"""The policy: a short thought, then an action."""
+"""The policy: a language model that answers with a short thought and an action."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from rlanything.domains.requests import RequestsRefused
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, Messages
 from rlanything.roles.chat_model import Actions, ChatModel, ChatRequest
-from rlanything.roles.looking import before_acting
+from rlanything.roles.chat_template import with_latest_screenshots
 
 _FREE = "this run's policy answers freely: a list of choices needs policy.decoding=choices"
 
 
 class LanguagePolicy:
-    """Asks a language model for each next response.
+    """A policy that asks a language model for each response.
 
-    `decoding` is "choices" to let it act only as the environment admits (token by token, log-probs
-    renormalised over what was possible), or "free". `screenshots`: how many of the latest it is
-    shown, 0 for none."""
+    `decoding`: "choices" restricts it to admitted actions (token by token, with log-probs
+    renormalised over the possible tokens), or "free". `screenshots`: number of latest screenshots
+    it is shown."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class LanguagePolicy:
         thought_tokens: int,
         screenshots: int = 0,
     ) -> None:
-        """Raises `ModelError` where the model cannot be restricted to choices."""
+        """Raises `ModelError` if the model cannot be restricted to choices."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
@@ -51,7 +51,7 @@ class LanguagePolicy:
         return [group[0] for group in self._chat_model.answer(questions, self._sampling)]
 
     def answer(self, chats: Sequence[Messages], seeds: Sequence[int]) -> list[Completion]:
-        """Returns an answer to each chat that is no episode, such as a request to repair."""
+        """Returns an answer to each chat outside episodes, such as a request to repair."""
         asked = [ChatRequest(chat, (seed,)) for chat, seed in zip(chats, seeds, strict=True)]
         answers = self._chat_model.answer(asked, self._sampling) if asked else []
         self._chat_model.release_cache()
@@ -67,7 +67,7 @@ class LanguagePolicy:
         messages = self._domain.policy_prompt(episode.task, episode.steps, seen.text)
         if self._screenshots:
             names = [*(step.image for step in episode.steps), seen.image_name]
-            messages = before_acting(messages, names, self._screenshots)
+            messages = with_latest_screenshots(messages, names, self._screenshots)
         return ChatRequest(
             messages,
             (seed,),
@@ -77,7 +77,7 @@ class LanguagePolicy:
         )
 
     def _requested(self, episode: Episode, seed: int) -> ChatRequest:
-        """Returns the chat that a program sent."""
+        """Returns the chat of a program's request."""
         request = episode.observation.request
         assert request is not None
         follows, thread = request.follows, request.thread
@@ -95,7 +95,7 @@ class LanguagePolicy:
         )
 
     def _unlistable(self, seen: Observation) -> bool:
-        """Whether a program lists the answers that it admits, and the policy answers freely."""
+        """Whether a program lists admitted answers although the policy answers freely."""
         return bool(seen.request and seen.choices) and not self._chooses
 
     def _actions(self, observation: Observation) -> Actions | None:

@@ -1,4 +1,4 @@
-"""A model's chat template: chats in a shape that it takes, as text in which no turn is forged."""
+"""A model's chat template: adapts chats to it, and renders them so that no turn can be forged."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from functools import cached_property
 from typing import Any
 
 from rlanything.domains.calls import parse_calls
-from rlanything.domains.thoughts import THINK, Reasoning
+from rlanything.domains.thoughts import KNOWN, THINK, THOUGHT_KEYS, Reasoning
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import rendering
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.text import ModelText
+from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything.records import ChatRole, Message, Messages, ToolCall
-from rlanything.roles.reasoning import THOUGHT_KEYS
 from rlanything.roles.tools import (
     CALL_MARKS,
     PROBE_CALLS,
@@ -34,7 +33,7 @@ from rlanything.roles.tools import (
 )
 from rlanything.surrogates import whole_characters
 
-# The one clock that templates have.
+# The only clock that templates have.
 _CLOCK = re.compile(r"""strftime_now\s*\(\s*(["'])([^"']*)\1\s*\)""")
 _AN_ELEMENT = re.compile(r"</?[\w:-]+>")
 _A_CONTROL = re.compile(r"<[|｜].*[|｜]>")
@@ -47,23 +46,56 @@ class Rendered:
 
     text: str
     unread: tuple[str, ...]
-    """Fields of the request that are not in it."""
+    """Fields of the request that the text does not contain."""
+
+
+def find_reasoning(model: ModelText) -> Reasoning:
+    """Returns the marks around a model's reasoning; `<think>` if it has none of its own.
+
+    Raises `ModelError` if its reasoning could not be separated from its answer."""
+    tokenizer = model.tokenizer
+    added = (token.content for token in tokenizer.added_tokens_decoder.values())
+    known = "\n".join((tokenizer.get_chat_template(), *added))
+    marks = [pair for pair in KNOWN if pair.begins in known or pair.ends in known]
+    if len(marks) > 1 or (not marks and _shows_reasoning(tokenizer)):
+        names = " and ".join(f"{pair.begins} ... {pair.ends}" for pair in marks) or "none known"
+        raise ModelError(
+            f"model {model.name!r}: its reasoning cannot be separated from its answers (marks: "
+            f"{names}); give it a chat template with <think> and </think>, or choose another model"
+        )
+    return marks[0] if marks else THINK
+
+
+def _shows_reasoning(tokenizer: Any) -> bool:
+    """Whether the template renders an assistant's reasoning."""
+    thought = "What can it be?"
+    for key in THOUGHT_KEYS:
+        turns = [
+            {"role": "user", "content": "Is it so?"},
+            {"role": "assistant", "content": "It is.", key: thought},
+        ]
+        try:
+            with rendering(str(tokenizer.name_or_path)):
+                if thought in str(tokenizer.apply_chat_template(turns, tokenize=False)):
+                    return True
+        except ModelError:
+            continue  # the template refuses this chat
+    return False
 
 
 class ChatTemplate:
     """Renders chats with a model's template.
 
-    A chat is first brought into a shape that the template takes. Functions that it has no place
-    for, or whose calls it writes in a form that is not read here, are said in words; a system
-    message that it refuses begins the first user message, or is one of the user's later in a chat;
-    neighbours of one role are joined where it refuses them."""
+    A chat is first adapted to what the template supports. Functions become text if the template
+    does not render them, or writes calls in a format that cannot be parsed here. A refused system
+    message moves to the start of the first user message, or becomes a user message later in a chat.
+    Adjacent messages of one role are joined if the template refuses them."""
 
     def __init__(
         self, model: ModelText, reasoning: Reasoning, day: datetime, options: Mapping[str, Any]
     ) -> None:
         """`options`: variables of the template (`chat_template_kwargs`). Raises `ModelError` for
-        options that it does not read, and for a template that asks for the date in a way that
-        cannot be answered."""
+        options that it does not read, and for a template that computes its date format."""
         self._model = model
         self._template = _dated(model, day)
         self._options = options
@@ -75,7 +107,7 @@ class ChatTemplate:
                 "out of chat_template_kwargs"
             )
         self._special: re.Pattern[str] | None = None
-        self._in_parts = model.sight is not None and self._shows_parts(model.sight)
+        self._in_parts = model.vision is not None and self._shows_parts(model.vision)
         marks = sorted(self._marks(reasoning), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, marks))) if marks else None
 
@@ -105,7 +137,7 @@ class ChatTemplate:
             ) from None
         text = self._apply(turns, listed, options=more)
         unread = [f"chat_template_kwargs.{name}" for name in self._unread_options(more)]
-        # Some templates cut answers that name the marks of thoughts.
+        # Some templates cut answers that contain reasoning marks.
         answers = [message.content for message in messages if message.role == "assistant"]
         if any(self._harmless(answer).strip() not in text for answer in answers):
             unread.append("messages.content")
@@ -118,8 +150,8 @@ class ChatTemplate:
     def _unshown(
         self, turns: list[dict[str, Any]], tools: list[dict[str, Any]] | None, key: str, field: str
     ) -> list[str]:
-        """Returns the field that is known to the template by this key, if the template leaves it
-        out of a turn, or none of the turns has it any more."""
+        """Returns [field] if the template leaves its `key` out of a turn, or no turn has it any
+        more; else []."""
         places = [i for i, turn in enumerate(turns) if key in turn]
         marked = [dict(turn) for turn in turns]
         for i in places:
@@ -128,7 +160,7 @@ class ChatTemplate:
         return [] if places and all(f"§{i}§" in shown for i in places) else [field]
 
     def _fitted(self, messages: Messages) -> Messages:
-        """Returns a chat without what the template refuses of any chat."""
+        """Returns a chat without constructs that the template refuses."""
         chat: list[Message] = []
         for message in messages:
             if message.role == "system" and chat and not self._takes_later_system:
@@ -152,8 +184,8 @@ class ChatTemplate:
         return tuple(fitted)
 
     def _turns(self, messages: Messages) -> list[dict[str, Any]]:
-        """Returns messages as templates take them. Results are those of the calls before them, one
-        after the other."""
+        """Returns messages in the format of templates. Results are matched with the calls before
+        them, in order."""
         turns: list[dict[str, Any]] = []
         waiting: list[tuple[int, ToolCall]] = []
         calls = 0
@@ -182,12 +214,12 @@ class ChatTemplate:
         images = [{"type": "image"} for _ in message.images]
         return [{"type": "text", "text": text}, *images]
 
-    def _shows_parts(self, sight: Sight) -> bool:
-        """Whether the template takes a message that is a list of texts and images."""
+    def _shows_parts(self, spec: VisionSpec) -> bool:
+        """Whether the template accepts a message that is a list of texts and images."""
         words = "Is it so?"
         parts = [{"type": "text", "text": words}, {"type": "image"}]
         shown = self._tried([{"role": "user", "content": parts}])
-        return shown.count(sight.token) == 1 and shown.count(words) == 1
+        return shown.count(spec.token) == 1 and shown.count(words) == 1
 
     @cached_property
     def _takes_system(self) -> bool:
@@ -204,13 +236,13 @@ class ChatTemplate:
         return self._shows_both(("user", _OTHER), ("user", _ONE))
 
     def _shows_both(self, *said: tuple[ChatRole, str]) -> bool:
-        """Whether the template takes a chat, and shows its texts `_ONE` and `_OTHER`."""
+        """Whether the template renders a chat with its texts `_ONE` and `_OTHER`."""
         shown = self._tried(self._turns(tuple(Message(role, text) for role, text in said)))
         return _ONE in shown and _OTHER in shown
 
     @cached_property
     def _thought_key(self) -> str:
-        """The name by which the template knows an assistant's thoughts."""
+        """The template's key for an assistant's reasoning."""
         for key in THOUGHT_KEYS:
             for chat in ((Message("user", _ONE), Message("assistant", _OTHER)), probe(1)):
                 turns = self._turns(chat)
@@ -220,8 +252,8 @@ class ChatTemplate:
         return THOUGHT_KEYS[0]
 
     def _has_place_for(self, messages: Messages) -> bool:
-        """Whether the template has a place for all of a chat's calls, and for the texts before
-        them, and writes calls in a form that is read here."""
+        """Whether the template renders all of a chat's calls and the texts before them, in a format
+        that can be parsed here."""
         called = [message for message in messages if message.calls]
         return (
             self._shows_call
@@ -242,8 +274,8 @@ class ChatTemplate:
         return self._shows(1, _OTHER)
 
     def _shows(self, calls: int, text: str = "") -> bool:
-        """Whether the template shows this many calls of one message, with the text before them, in
-        a form that can be read back from an answer."""
+        """Whether the template renders this many calls of one message, and the text before them, in
+        a format that can be parsed from an answer."""
         chat = probe(calls, text)
         tools = template_tools([PROBE_TOOL], str)
         if not shows_tools(self._tried(self._turns(chat), tools), calls):
@@ -264,7 +296,7 @@ class ChatTemplate:
         tools: list[dict[str, Any]] | None = None,
         answering: bool = True,
     ) -> str:
-        """Returns a rendered chat; nothing for one that the template refuses."""
+        """Returns a rendered chat; empty if the template refuses it."""
         try:
             return self._apply(turns, tools, answering)
         except ModelError:
@@ -293,8 +325,8 @@ class ChatTemplate:
         taken = {"messages", *self._reserved}
         if wrong := [name for name in options if name in taken or not name.isidentifier()]:
             raise ModelError(
-                f"chat_template_kwargs: {wrong[0]!r} is no variable of a chat template; leave it "
-                "out"
+                f"chat_template_kwargs: {wrong[0]!r} is not a variable of a chat template; leave "
+                "it out"
             )
 
     def _unread_options(self, options: Mapping[str, Any]) -> list[str]:
@@ -302,8 +334,8 @@ class ChatTemplate:
         return [name for name in options if not re.search(rf"\b{re.escape(name)}\b", source)]
 
     def _marks(self, reasoning: Reasoning) -> set[str]:
-        """Returns the tokens that begin or end turns. Others may stand in what is said: prompts
-        name the marks of thoughts and calls, and answers that are sent back hold them."""
+        """Returns the tokens that begin or end turns. Other tokens may occur in messages: prompts
+        name the marks of reasoning and calls, and answers in the history contain them."""
         model, tokenizer = self._model, self._model.tokenizer
         chats = [("user", "assistant", "user"), ("system", "user")]
         content = self._content(Message("user", "7"))
@@ -313,22 +345,22 @@ class ChatTemplate:
         marks = {*tokenizer.all_special_tokens, *(model.decode([i]) for i in model.stop_ids)}
         for token in tokenizer.added_tokens_decoder.values():
             word = token.content.strip()
-            # Some templates mark turns with added tokens that their tokenizer does not call
-            # special. Within a turn, calls and results are marked as elements.
+            # Some templates mark turns with added tokens that the tokenizer does not declare as
+            # special. Marks of calls and results look like XML elements.
             between = word in shown or (word in called and not _AN_ELEMENT.fullmatch(word))
             control = token.special or _A_CONTROL.fullmatch(word)
             if control or (between and not word.isalnum()):
                 marks.add(token.content)
         marks -= CALL_MARKS
-        if reasoning.begins[:2] != "<|":  # gpt-oss's mark parts of turns of other kinds too
+        if reasoning.begins[:2] != "<|":  # gpt-oss marks other parts of turns with them too
             marks -= {reasoning.begins, reasoning.ends, THINK.begins, THINK.ends}
-        if model.sight is not None:
-            marks.add(model.sight.token)
-        # One character is a letter or a sign of the language, and no mark of anything.
+        if model.vision is not None:
+            marks.add(model.vision.token)
+        # A single character belongs to the language; it marks nothing.
         return {mark for mark in marks if len(mark.strip()) > 1}
 
     def _harmless(self, content: str) -> str:
-        """Returns text in which no mark of turns is left: a turn cannot be forged."""
+        """Returns text without any mark of turns, so that no turn can be forged."""
         content = whole_characters(content)
         if self._special is None:
             return content
@@ -336,13 +368,13 @@ class ChatTemplate:
 
 
 def _shared(one: str, other: str) -> int:
-    """Returns with how many characters both texts begin."""
+    """Returns the length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _renames(messages: Messages) -> bool:
-    """Whether a result has another name than its call."""
+    """Whether a result's name differs from its call's."""
     waiting: list[ToolCall] = []
     for message in messages:
         waiting = [*message.calls] or waiting
@@ -353,13 +385,13 @@ def _renames(messages: Messages) -> bool:
 
 
 def _alike(one: Message, other: Message) -> bool:
-    """Whether two messages can be one."""
+    """Whether two messages can be joined."""
     same = one.role == other.role and one.role in ("user", "assistant")
     return same and not one.calls
 
 
 def _joined(one: Message, other: Message) -> Message:
-    """Returns two messages as one, of the role of the second."""
+    """Returns two messages as one, with the role of the second."""
     return replace(
         other,
         content="\n\n".join(filter(None, (one.content, other.content))),
@@ -369,20 +401,20 @@ def _joined(one: Message, other: Message) -> Message:
 
 
 def _torn(token: str) -> str:
-    """Returns a special token's text with a blank behind its first visible character."""
+    """Returns a special token's text with a blank after its first visible character."""
     first = len(token) - len(token.lstrip()) + 1
     return f"{token[:first]} {token[first:]}"
 
 
 def _dated(model: ModelText, day: datetime) -> str | None:
-    """Returns the model's template with this day in place of its questions for the date; None: it
-    asks for none. Raises `ModelError` for a question that is put together while it renders."""
+    """Returns the model's template with calls for the date replaced by this day; None: it has none.
+    Raises `ModelError` if the template computes the date format while it renders."""
     template = model.tokenizer.get_chat_template()
     dated = _CLOCK.sub(lambda match: json.dumps(day.strftime(match[2])), template)
     if re.search(r"strftime_now\s*\(", dated):
         raise ModelError(
-            f"model {model.name!r}: its chat template asks for the date in a format of its own "
-            "making, so that a run could not be resumed on another day; write the format into "
-            'chat_template.jinja, as in strftime_now("%d %b %Y")'
+            f"model {model.name!r}: its chat template computes the format of a date, so that a "
+            "run could not be resumed on another day; write the format into chat_template.jinja, "
+            'as in strftime_now("%d %b %Y")'
         )
     return None if dated == template else dated

@@ -1,4 +1,4 @@
-"""Functions that a model may call: as its chat template takes them, or said in words."""
+"""Functions that a model may call, for its chat template or as text."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ To call one, answer with its name and its arguments as a JSON object within thes
 <tool_call>
 {{"name": "...", "arguments": {{...}}}}
 </tool_call>"""
-"""The form of the Hermes models, which Qwen's templates have too."""
+"""The format of the Hermes models, which Qwen's templates use too."""
 CALL_MARKS = frozenset(
     f"<{slash}{name}>"
     for slash in ("", "/")
     for name in ("tool_call", "tool_response", "tools", "function", "parameter")
 )
-"""Marks of calls and results. They begin and end no turn."""
+"""Marks of calls and results within a turn."""
 
 Tools = Sequence[Mapping[str, Any]]
 """Functions with `name`, `description` and `parameters` (a JSON schema)."""
 
 
 def tools_in_words(messages: Messages, tools: Tools) -> Messages:
-    """Returns a chat without tools, calls and their results, all of which are said in its texts."""
+    """Returns a chat whose tools, calls and results are written into its texts."""
     chat = [_in_words(message) for message in messages]
     if tools:
         lines = "\n".join(json.dumps(_function(tool), ensure_ascii=False) for tool in tools)
@@ -59,12 +59,13 @@ def _in_words(message: Message) -> Message:
 
 
 def template_tools(tools: Tools, harmless: Callable[[str], str]) -> list[dict[str, Any]] | None:
-    """Returns tools as chat templates take them, every text made `harmless`; None for none."""
+    """Returns tools in the format of chat templates, with `harmless` applied to every text; None:
+    there are none."""
     return [everywhere(_function(tool), harmless) for tool in tools] or None
 
 
 def template_call(call: ToolCall, number: int, harmless: Callable[[str], str]) -> dict[str, Any]:
-    """Returns a call as chat templates take it: arguments are no text there. `number`: its place
+    """Returns a call in the format of chat templates, with parsed arguments. `number`: its index
     among the calls of the chat."""
     return {
         "id": call_id(number),
@@ -78,7 +79,7 @@ def template_call(call: ToolCall, number: int, harmless: Callable[[str], str]) -
 
 def call_id(number: int) -> str:
     """Returns the id of a call in a rendered chat: nine letters and digits, as Mistral's templates
-    demand. A program's own may be random: a chat that is asked again must render the same."""
+    demand. It replaces a program's own id, which may be random, so that rendering is repeatable."""
     return f"call{number:05d}"
 
 
@@ -87,7 +88,7 @@ def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def everywhere(value: Any, change: Callable[[str], str]) -> Any:
-    """Returns JSON data with all of its texts changed."""
+    """Returns JSON data with `change` applied to all texts."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
@@ -114,8 +115,8 @@ _PROBE_RESULTS = ("a figure of speech", "an understatement")
 
 
 def probe(calls: int, text: str = "") -> Messages:
-    """Returns a chat by which a template shows whether it has a place for calls, `text` before them
-    and their results."""
+    """Returns a chat that tests whether a template renders calls, `text` before them, and their
+    results."""
     return (
         Message("user", "Which words are these?"),
         Message("assistant", text, calls=PROBE_CALLS[:calls]),
@@ -124,8 +125,7 @@ def probe(calls: int, text: str = "") -> Messages:
 
 
 def shows_tools(rendered: str, calls: int) -> bool:
-    """Whether a rendering of the probe describes the function and has the results in their
-    order."""
+    """Whether a rendering of the probe describes the function and has the results in order."""
     places = [rendered.find(result) for result in _PROBE_RESULTS[:calls]]
     described = str(PROBE_TOOL["description"]) in rendered
     return described and min(places) >= 0 and places == sorted(places)

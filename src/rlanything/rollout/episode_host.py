@@ -26,12 +26,12 @@ from rlanything.domains.requests import Reply
 from rlanything.records import Task
 
 Response: TypeAlias = str | Reply
-"""What an environment is told: the policy's answer, or its reply to an agent's request."""
+"""Input to an environment: the policy's answer, or its reply to an agent's request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """Something to do in one of the host's slots."""
+    """Responses to play in one of the host's slots."""
 
     slot: int
     task: Task
@@ -44,7 +44,7 @@ Answer: TypeAlias = Observation | StepResult | EpisodeError
 
 
 class EpisodeHost:
-    """One environment per slot, made when first needed and used again for later episodes."""
+    """One environment per slot, made when first needed and reused for later episodes."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
@@ -68,7 +68,7 @@ class EpisodeHost:
             return answer
         except EpisodeError as error:
             return _of_task(play.task, error)
-        except DomainError as fault:  # it could not be set up, whatever was said
+        except DomainError as fault:  # set-up failed, so the response is not to blame
             return EpisodeError(play.task.id, str(fault))
         except Exception as fault:  # a fault of one environment must not lose the other episodes
             _close(self._environments.pop(play.slot, None))
@@ -76,8 +76,8 @@ class EpisodeHost:
             return EpisodeError(play.task.id, reason, lost=stepping)
 
     def announce(self, plays: Sequence[Play]) -> None:
-        """Tells programs that act in their environments what is to be played: they go on at the
-        same time, and `play` then waits for them one by one. Never raises."""
+        """Hands replies to the programs that act in their environments. They continue
+        concurrently, and `play` then waits for them one by one. Never raises."""
         for play in plays:
             environment = self._environments.get(play.slot)
             if isinstance(environment, AgentEnvironment) and not play.begin and play.responses:
@@ -93,7 +93,7 @@ class EpisodeHost:
 
 
 def _of_task(task: Task, error: EpisodeError) -> EpisodeError:
-    """Returns the error of an episode of this task, whatever the environment named instead."""
+    """Returns the error with this task's id, even if the environment named another."""
     reason = str(error.reason)
     if error.task_id != task.id:
         reason = f"{error.task_id}: {reason}"
@@ -102,7 +102,7 @@ def _of_task(task: Task, error: EpisodeError) -> EpisodeError:
 
 def _close(environment: Environment | None) -> None:
     if isinstance(environment, ClosableEnvironment):
-        with contextlib.suppress(Exception):  # its end is no reason to lose anything
+        with contextlib.suppress(Exception):  # a failed clean-up must not cost any episode
             environment.close()
 
 
@@ -118,16 +118,16 @@ def _step(environment: Environment, response: Response) -> StepResult:
 
 
 def _check(environment: Environment, method: str, answer: object, kind: type) -> None:
-    """Raises TypeError where an environment answers with something else."""
+    """Raises TypeError if an environment's answer has the wrong type."""
     if not isinstance(answer, kind):
         raise TypeError(
-            f"{type(environment).__qualname__}.{method} gave {answer!r:.80} where an "
-            f"rlanything.{kind.__name__} is due"
+            f"{type(environment).__qualname__}.{method} returned {answer!r:.80}; "
+            f"return an rlanything.{kind.__name__}"
         )
     if isinstance(answer, StepResult) and not isinstance(answer.action, str | None):
         raise TypeError(
-            f"{type(environment).__qualname__}.{method} gave an action that is "
-            f"{answer.action!r:.80}, no text"
+            f"{type(environment).__qualname__}.{method} returned the action {answer.action!r:.80}; "
+            "return a text or None"
         )
     if isinstance(answer, Observation):
         for name, value, fits in (
@@ -137,8 +137,8 @@ def _check(environment: Environment, method: str, answer: object, kind: type) ->
         ):
             if not fits:
                 raise TypeError(
-                    f"{type(environment).__qualname__}.{method} gave an observation whose {name} "
-                    f"is {value!r:.80}"
+                    f"{type(environment).__qualname__}.{method} returned an observation whose "
+                    f"{name} is {value!r:.80}"
                 )
 
 
@@ -148,7 +148,7 @@ def _are_texts(choices: object) -> bool:
 
 
 def serve(connection: Connection) -> None:
-    """Answers plays one by one, so that the pool knows which episode a dead worker was at."""
+    """Answers plays one by one, so that the pool knows which episode killed a worker."""
     source: DomainSource = connection.recv()
     try:
         host = EpisodeHost(source.load())
@@ -167,10 +167,10 @@ def serve(connection: Connection) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the pool's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool handles Ctrl-C
     try:
         serve(Connection(int(sys.argv[1])))
-    except (EOFError, ConnectionError):  # the pool is gone, and with it the reason to go on
+    except (EOFError, ConnectionError):  # the pool is gone
         return
 
 

@@ -22,12 +22,12 @@ class Agent(Protocol):
     """An agent that acts in episodes: the policy, or a baseline."""
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        """Returns one response per episode. Raises `RequestsRefused` where a program that acts in
-        an episode asks for what cannot be."""
+        """Returns one response per episode. Raises `RequestsRefused` if a program that acts in an
+        episode sent a request that cannot be answered."""
         ...
 
     def release_cache(self) -> None:
-        """Forgets what was remembered of the episodes: all have ended."""
+        """Drops what is cached for the episodes: all have ended."""
         ...
 
 
@@ -45,36 +45,36 @@ class Rollouts:
     """The results of the attempts."""
 
     trajectories: tuple[Trajectory, ...]
-    """In the order of the attempts; those that could not be played are missing."""
+    """Played episodes in the order of the attempts."""
     failures: tuple[EpisodeError, ...]
-    """Of those that could not be played."""
+    """Errors of episodes that could not be played (infrastructure, not the policy)."""
     unplayable: tuple[Task, ...]
-    """The task of each of these."""
+    """The task of each failure."""
     crashes: tuple[EpisodeError, ...] = ()
-    """Of those that a response ended by a fault: they are lost, and among the trajectories."""
+    """Errors that a response caused; these episodes are losses among the trajectories."""
 
 
 def faults(failures: Sequence[EpisodeError], crashes: Sequence[EpisodeError]) -> list[str]:
-    """Says how many episodes could not be played and how many a fault at a response lost, each with
-    the commonest reason; nothing where there were none."""
-    said: list[str] = []
+    """Returns a line for the episodes that could not be played and one for those lost to an error
+    at a response, each with its count and commonest reason. Empty if there were none."""
+    lines: list[str] = []
     for errors, became in (
         (failures, "could not be played"),
         (crashes, "lost where the environment failed at a response"),
     ):
         if errors:
-            [(reason, count)] = Counter(each.reason for each in errors).most_common(1)
+            [(reason, count)] = Counter(error.reason for error in errors).most_common(1)
             of_them = "" if count == len(errors) else f"{count} of them: "
             episodes = "episode" if len(errors) == 1 else "episodes"
-            said.append(f"{len(errors)} {episodes} {became}: {of_them}{reason:.500}")
-    return said
+            lines.append(f"{len(errors)} {episodes} {became}: {of_them}{reason:.500}")
+    return lines
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
     result: Trajectory | EpisodeError
     crash: EpisodeError | None = None
-    """The fault that a response brought about."""
+    """The error that a response caused."""
 
 
 def rollout(
@@ -86,14 +86,15 @@ def rollout(
     on_episodes: Callable[[int], None] | None = None,
     lockstep: bool = True,
 ) -> Rollouts:
-    """Plays all attempts, `parallel_episodes` at a time; one that reaches `max_steps` has failed.
+    """Plays all attempts, `parallel_episodes` at a time; an episode that reaches `max_steps` has
+    failed.
 
-    In lockstep the agent is asked for all episodes at once, when all environments have answered,
-    and the next so many begin when all have ended. Otherwise it is asked for those whose
-    environments have, the next one begins when one has ended, and none waits for the slowest: which
-    ones share a call then depends on time, and nothing else does, seeds and order included.
+    In lockstep the agent answers all episodes in one call once every environment has answered, and
+    the next chunk begins once all have ended. Otherwise the agent answers whichever episodes are
+    ready, and a new one begins whenever one ends. Only which episodes share a call then depends on
+    timing; seeds and order do not.
 
-    An environment's fault costs its own episode only."""
+    An environment's failure costs only its own episode."""
     ended: dict[int, _Ended] = {}
     chunks = _chunks(attempts, parallel_episodes)
     for chunk in chunks if lockstep else [[*chain.from_iterable(chunks)]]:
@@ -116,9 +117,9 @@ def rollout(
 
 
 def _chunks(attempts: Sequence[RolloutRequest], size: int) -> Iterator[list[int]]:
-    """Yields which attempts are played together, `size` at a time: the first of every task, then
-    the second ones and so on, since those of one task may want the same page of a browser. Within a
-    chunk the attempts of a task are neighbours: environment workers play them in blocks."""
+    """Yields indices of the attempts that are played together, `size` at a time: the first of every
+    task, then the second ones and so on, because attempts of one task may need the same browser
+    page. Within a chunk the attempts of a task are adjacent: workers play them in blocks."""
     turns, seen = list[tuple[int, int]](), Counter[str]()
     for i, attempt in enumerate(attempts):
         turns.append((seen[attempt.task.id], i))
@@ -163,7 +164,7 @@ def _play(
 
 
 def _ask(agent: Agent, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion | str]:
-    """Returns the response in each episode, or why its request was refused."""
+    """Returns the response in each episode, or the reason why its request was refused."""
     try:
         return [*agent.respond(episodes, seeds)]
     except RequestsRefused as refused:
@@ -176,7 +177,7 @@ def _ask(agent: Agent, episodes: Sequence[Episode], seeds: Sequence[int]) -> lis
 def _response(episode: Episode, said: Completion | str) -> Response:
     request = episode.observation.request
     if isinstance(said, str):
-        assert request is not None  # nothing else is refused
+        assert request is not None  # only requests can be refused
         return Reply(request.id, None, said)
     return said.answer if request is None else Reply(request.id, said)
 
@@ -187,8 +188,8 @@ def _advance(
     result: StepResult | EpisodeError,
     max_steps: int,
 ) -> _Ended | None:
-    """Records a step, unless its request was refused; returns what the episode ended as, or None
-    while it goes on."""
+    """Records a step unless its request was refused. Returns the ended episode; None: it goes
+    on."""
     crash: EpisodeError | None = None
     if isinstance(result, EpisodeError):
         if not result.lost:
@@ -196,7 +197,7 @@ def _advance(
         crash, result = result, StepResult(CRASHED, None, valid=False, outcome=-1)
     if isinstance(said, Completion):
         episode.steps.append(_step(episode.observation, said, result))
-    elif episode.steps:  # what the step before led to was refused, and this came in its place
+    elif episode.steps:  # the last step's request was refused; this observation replaces it
         seen = result.observation
         episode.steps[-1] = replace(
             episode.steps[-1], next_observation=seen.text, next_image=seen.image_name

@@ -1,8 +1,8 @@
-"""Rollouts as other frameworks write them, as the lines that a judge reads.
+"""Converters from other frameworks' rollout files to the lines that a judge reads.
 
-verl: a line of `trainer.rollout_data_dir`; TRL: a row that `log_completions` keeps; prime-rl: an
-episode or a trace of verifiers v1, which are what its `traces.jsonl` have; chat: messages and a
-reward, as tau-bench and many logs have them.
+verl: a line of `trainer.rollout_data_dir`; TRL: a row kept by `log_completions`; prime-rl: an
+episode or a trace of verifiers v1 (`traces.jsonl`); chat: messages and a reward, as in tau-bench
+and many logs.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rlanything.domains.thoughts import answer_start, bare_thought, in_think_marks
+from rlanything.domains.thoughts import THOUGHT_KEYS, answer_start, bare_thought, in_think_marks
 
 Line: TypeAlias = Mapping[str, Any]
 """The object of a line."""
 _CHATS = ("messages", "traj", "conversations", "conversation")
 _SHAREGPT = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant"}
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 _NO_REWARDS = ("step", "advantage")
-"""Columns of TRL that may be numbers, and are no reward."""
+"""TRL's numeric columns that are not rewards."""
 
 
 class FormatError(ValueError):
-    """A line is not what the format has; the message says what is missing."""
+    """A line does not fit the format; the message says what is missing."""
 
     def __init__(self, fault: str, remedy: str = "check --format") -> None:
         super().__init__(fault)
@@ -36,24 +35,24 @@ class FormatError(ValueError):
 
 
 class LineFormat:
-    """A format by name, one for each file: it counts the rollouts of a prompt to name them."""
+    """A named format for one file; it numbers the rollouts of each prompt."""
 
     def __init__(self, name: str, rewards: Sequence[str] = ()) -> None:
-        """`rewards`: TRL's columns that are, each COLUMN or COLUMN=WEIGHT; none: the only column of
-        numbers is. Raises `FormatError` for a name that is not in `FORMATS`, and for such rewards
-        of another format."""
+        """`rewards`: TRL's reward columns, each COLUMN or COLUMN=WEIGHT; empty: the only numeric
+        column. Raises `FormatError` for a name that is not in `FORMATS`, and for reward columns of
+        another format."""
         if name not in FORMATS:
             known = ", ".join(FORMATS)
             raise FormatError(f"--format: there is no format {name!r}: use one of {known}")
         if rewards and name != "trl":
-            raise FormatError(f"--reward: a {name} line says what its reward is: leave it out")
+            raise FormatError(f"--reward: a {name} line names its reward itself: leave it out")
         weights = dict(map(_weight, rewards))
         self._read = partial(_trl, weights=weights) if weights else FORMATS[name]
         self._seen: Counter[str] = Counter()
 
     def __call__(self, line: Line) -> dict[str, Any]:
         """Returns a line with `task`, `trajectory`, `instruction`, `reward` and `steps`. Raises
-        `FormatError` for one of another format."""
+        `FormatError` if it does not fit."""
         try:
             entry = self._read(line)
         except FormatError:
@@ -68,8 +67,8 @@ class LineFormat:
 
 
 def parquet_lines(path: Path) -> Iterator[bytes]:
-    """Yields the rows of a Parquet file as lines of JSON. Raises `FormatError` without pyarrow, and
-    for a file that is none."""
+    """Yields the rows of a Parquet file as lines of JSON. Raises `FormatError` without pyarrow and
+    for an unreadable file."""
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
@@ -79,7 +78,7 @@ def parquet_lines(path: Path) -> Iterator[bytes]:
             for row in batch.to_pylist():
                 yield json.dumps(row, default=str).encode() + b"\n"
     except (ArrowException, OSError) as fault:
-        raise FormatError(f"is no readable Parquet file ({fault})") from fault
+        raise FormatError(f"not a readable Parquet file ({fault})") from fault
 
 
 def _verl(line: Line) -> dict[str, Any]:
@@ -108,7 +107,7 @@ def _trl_reward(line: Line, weights: Mapping[str, float] | None) -> float:
         weights = dict.fromkeys(columns, 1.0)
     if missing := [name for name in weights if name not in line]:
         raise FormatError(f"there is no column {missing[0]!r}", "check --reward")
-    # A reward function of TRL's that has nothing to say about a rollout leaves no number.
+    # A TRL reward function that does not apply to a rollout leaves no number.
     scores = [
         weight * line[name]
         for name, weight in weights.items()
@@ -132,10 +131,10 @@ def _prime_rl(line: Line) -> dict[str, Any]:
         [bool(node.get("sampled")) for node in nodes],
         [node.get("parent") for node in nodes],
     )
-    rewards = [each for each in trace["rewards"].values() if each is not None]
-    if not rewards:
+    scored = [reward for reward in trace["rewards"].values() if reward is not None]
+    if not scored:
         raise FormatError("none of its rewards was scored", "remove the line")
-    reward = sum(each["score"] * each.get("weight", 1.0) for each in rewards)
+    reward = sum(entry["score"] * entry.get("weight", 1.0) for entry in scored)
     entry = _entry(turns[0][0], turns, reward, None)
     name = task.get("key") or task.get("hash") or entry["task"]
     return {**entry, "task": str(name), "trajectory": str(trace["id"])}
@@ -156,7 +155,7 @@ def _chat(line: Line) -> dict[str, Any]:
 
 
 def _openai(message: Line) -> Line:
-    """Returns a message with OpenAI's names for who says it; ShareGPT has others."""
+    """Returns a message with OpenAI's role names; ShareGPT has others."""
     if "role" in message:
         return message
     who = message["from"]
@@ -189,8 +188,9 @@ def _is_number(value: Any) -> bool:
 def _entry(
     prompt: str, turns: Sequence[tuple[str, str, str]], reward: Any, step: Any
 ) -> dict[str, Any]:
-    """Returns a line; `turns`: what was shown, said, and shown next. The prompt is the instruction,
-    and prompts of other training steps are other tasks: another policy answered."""
+    """Returns a line; `turns`: (observation, response, next observation) each. The prompt is the
+    instruction. The same prompt at another training step is another task, because another policy
+    answered it."""
     digest = hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     steps = [
         {"observation": shown if i else "", "response": said, "next_observation": after}
@@ -207,9 +207,10 @@ def _entry(
 def _turns(
     messages: Sequence[Line], sampled: Sequence[bool], parents: Sequence[int | None]
 ) -> list[tuple[str, str, str]]:
-    """Returns what was shown, said and shown next at each message that the model wrote. `parents`:
-    which message came before each; branches part where a conversation was cut or begun anew."""
-    # By message: what was shown since the answer before it, and the place of that answer.
+    """Returns (observation, response, next observation) for each message that the model wrote.
+    `parents`: index of the message before each; branches part where a conversation was cut or
+    restarted."""
+    # Per message: texts shown since the previous answer, and the index of that answer.
     shown: list[list[str]] = []
     answered: list[int | None] = []
     after: dict[int, list[str]] = {}
@@ -224,7 +225,7 @@ def _turns(
         if by_model:
             said_at.setdefault((parent, text), i)
         elif message.get("role") == "assistant" and (parent, text) in said_at:
-            # An answer that was sent back without its thoughts stands beside the one with them.
+            # An answer that was sent back without its reasoning is the same answer.
             twins[i] = said_at[parent, text]
         if parent is None or sampled[parent]:
             before, answer = [], parent
@@ -247,12 +248,12 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def _whole(message: Line) -> str:
-    """Returns the text of a message after its thoughts, which stand in `<think>` marks however the
-    message brings them."""
+    """Returns a message's reasoning in `<think>` marks, wherever the message keeps it, then its
+    text."""
     content = message.get("content")
     parts = content if isinstance(content, list) else []
     thoughts = [_thought(part) for part in parts if _thinks(part)]
-    named = next((message[name] for name in _THOUGHTS if isinstance(message.get(name), str)), "")
+    named = next((message[name] for name in THOUGHT_KEYS if isinstance(message.get(name), str)), "")
     if isinstance(content, str):
         start = answer_start(content)
         thoughts.append(bare_thought(content[:start]))
@@ -261,8 +262,7 @@ def _whole(message: Line) -> str:
 
 
 def _text(said: Any) -> str:
-    """Returns the text of a message or of its parts without thoughts, and what is text already as
-    it is."""
+    """Returns the text of a message, or of its parts, without reasoning; a text as it is."""
     if isinstance(said, str):
         return said
     if isinstance(said, Mapping):
@@ -281,7 +281,7 @@ def _thinks(part: Line) -> bool:
 
 def _thought(part: Line) -> str:
     said = part.get("thinking", part.get("reasoning", part.get("text")))
-    return said if isinstance(said, str) else "\n".join(each["text"] for each in said or ())
+    return said if isinstance(said, str) else "\n".join(piece["text"] for piece in said or ())
 
 
 def _call(call: Line) -> str:

@@ -1,7 +1,7 @@
-"""The lines of a file of rollouts, read one at a time and checked strictly.
+"""The lines of a rollouts file, read one at a time and checked strictly.
 
-Each is a JSON object that describes one trajectory; its other keys are ignored. A judged one is as
-`SHAPE` has it, one to be judged as `TEXT_SHAPE`.
+A line is a JSON object that describes one trajectory; unknown keys are ignored. `SHAPE` shows a
+judged trajectory, `TEXT_SHAPE` one that is still to be judged.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ TEXT_SHAPE = (
     '{"task": "...", "trajectory": "...", "instruction": "...", "outcome": 1, "steps": '
     '[{"observation": "...", "response": "...", "next_observation": "..."}]}'
 )
-STANDARD, PACKED, COLUMNS = Path("-"), ".gz", ".parquet"
-"""The name of stdin and stdout, and how the names of packed files and of tables end."""
+STANDARD = Path("-")
+"""Name of stdin and stdout."""
+PACKED = ".gz"
+COLUMNS = ".parquet"
 _PROGRESS_BYTES = 1 << 20
 _CACHED_STEPS = 1 << 16
 _END = b"\3"
-"""Ends a step; a score is stored as itself plus one."""
+"""Ends a step; a score is stored plus one."""
 
 
 class RolloutsError(ValueError):
@@ -45,13 +47,13 @@ class RolloutsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One trajectory, as far as its signals depend on it."""
+    """The part of one trajectory that its signals depend on."""
 
     task: str
     trajectory: str
     outcome: int
     scores: bytes
-    """Those of all steps, for `read_scores`: a byte each, and one more a step."""
+    """Scores of all steps, for `read_scores`: one byte per score and one more per step."""
 
 
 def read_scores(packed: bytes) -> list[list[int]]:
@@ -61,9 +63,9 @@ def read_scores(packed: bytes) -> list[list[int]]:
 
 @contextmanager
 def open_rollouts(path: Path) -> Iterator[tuple[Iterable[bytes], int, Callable[[], int]]]:
-    """Yields a file of rollouts, how many bytes it has on the disk, and what says how many of these
-    were read. One whose name ends in `.gz` is unpacked, the rows of one in `.parquet` are its
-    lines; `-` is stdin, of 0 bytes. Raises RolloutsError where there is no such file."""
+    """Yields a rollouts file's lines, its size on disk in bytes, and a function that returns the
+    bytes read so far. A `.gz` file is unpacked, a `.parquet` file's rows become lines; `-` is
+    stdin, of 0 bytes. Raises RolloutsError if the file cannot be read."""
     if path == STANDARD:
         yield sys.stdin.buffer, 0, lambda: 0
         return
@@ -93,17 +95,17 @@ def open_rollouts(path: Path) -> Iterator[tuple[Iterable[bytes], int, Callable[[
                 yield file, size, raw.tell
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
                 raise RolloutsError(
-                    f"{path}: is no whole gzip file ({error}); pack it again"
+                    f"{path}: not a complete gzip file ({error}); pack it again"
                 ) from error
 
 
 def read_rollouts(
     path: Path, file: Iterable[bytes], progress: Callable[[int], None], win_at: float | None = None
 ) -> Iterator[tuple[int, Rollout]]:
-    """Yields every trajectory with the number of its line, without empty lines.
+    """Yields every trajectory with its line number; skips empty lines.
 
     `progress` is called with the bytes read, about once per MiB; `win_at`: as for `read_entries`.
-    Raises RolloutsError at the first line that is not exactly as `SHAPE` has it."""
+    Raises RolloutsError at the first line that does not have the shape of `SHAPE`."""
     for line, entry in read_entries(path, file, SHAPE, progress, win_at):
         yield line.number, _rollout(line, entry)
 
@@ -115,13 +117,11 @@ def read_texts(
     win_at: float | None = None,
     line_format: LineFormat | None = None,
 ) -> Iterator[tuple[FilePlace, dict[str, Any], Trajectory]]:
-    """Yields every trajectory as its line has it, and as a judge reads it.
+    """Yields every trajectory as the object of its line and as a judge reads it.
 
     `progress` is called with the bytes read, about once per MiB; `win_at` and `line_format`: as for
-    `read_entries`.
-    Raises RolloutsError at the first line that is not as `TEXT_SHAPE` has it; a step may also have
-    its `action`, and say that it was not `valid`, the task `data` and a `kind` for prompts that
-    need them."""
+    `read_entries`. Raises RolloutsError at the first line that does not have the shape of
+    `TEXT_SHAPE`. Optional keys: `action` and `valid` of a step, `data` and `kind` of the task."""
     for line, entry in read_entries(path, file, TEXT_SHAPE, progress, win_at, line_format):
         yield line, entry, _trajectory(line, entry)
 
@@ -134,12 +134,12 @@ class FilePlace:
     number: int
     """From 1."""
     shape: str
-    """An example of what it should be."""
+    """An example of the expected shape."""
     unit: str = "line"
     """`record` in a file that is one list."""
 
     def fail(self, fault: str, remedy: str | None = None) -> NoReturn:
-        """Raises RolloutsError; the remedy is the right shape where none is given."""
+        """Raises RolloutsError; the default remedy is to use the right shape."""
         remedy = remedy or f"write it as {self.shape}"
         raise RolloutsError(f"{self.path}, {self.unit} {self.number}: {fault}; {remedy}")
 
@@ -152,15 +152,14 @@ def read_entries(
     win_at: float | None = None,
     line_format: LineFormat | None = None,
 ) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
-    """Yields the object of every line, without empty lines, or of every record where the file is
-    one list. `task`, `trajectory` (numbers become texts) and `outcome` are as they should be,
-    `steps` is a list.
+    """Yields the object of every non-empty line, or of every record if the file is one list. `task`
+    and `trajectory` (numbers become texts), `outcome` and `steps` (a list) have been checked.
 
-    `progress` is called with the bytes read, about once per MiB; `win_at`: the outcome is whether
-    the line's `reward` reaches it; `line_format`: the lines are another framework's. Raises
-    RolloutsError at the first line that is none."""
+    `progress` is called with the bytes read, about once per MiB; `win_at`: reward from which on an
+    episode counts as won; `line_format`: reads lines of another framework. Raises RolloutsError at
+    the first bad line."""
     if win_at is not None and not math.isfinite(win_at):
-        raise RolloutsError(f"--win-at is {win_at}: give the reward from which on it is won")
+        raise RolloutsError(f"--win-at is {win_at}: give the lowest reward that counts as won")
     done = told = 0
     first = True
     lines = iter(file)
@@ -192,8 +191,8 @@ def _records(place: FilePlace, text: bytes) -> list[Any]:
 
 
 def _read(place: FilePlace, line: bytes, rest: Iterable[bytes]) -> Any:
-    """Returns the JSON of a line. `rest`: the lines behind it, which may be of the same document;
-    they are looked at if the line is none."""
+    """Returns the JSON of a line. `rest`: the lines after it, which are read if this one is not
+    JSON, because they may belong to the same document."""
     fail, last = place.fail, not line.endswith(b"\n")
     try:
         return json.loads(line.decode("utf-8-sig" if place.number == 1 else "utf-8"))
@@ -206,11 +205,8 @@ def _read(place: FilePlace, line: bytes, rest: Iterable[bytes]) -> Any:
             fail("not complete, and the file ends", "remove the line or write the file again")
         if line.rstrip()[-1:] in b"{[," and _is_json(line + b"".join(rest)):
             fail("one JSON document, not one object a line", _remedy(place))
-        fail(
-            f"not JSON ({error.msg}, column {error.colno})",
-            _remedy(place),
-        )
-    except (ValueError, RecursionError) as error:  # a number or a nesting beyond Python's limits
+        fail(f"not JSON ({error.msg}, column {error.colno})", _remedy(place))
+    except (ValueError, RecursionError) as error:  # a number or nesting beyond Python's limits
         fail(f"not readable ({error})")
 
 
@@ -258,7 +254,7 @@ def _checked(
 
 
 def _outcome(place: FilePlace, reward: Any, win_at: float) -> int:
-    # A whole number may have any number of digits, and is a number all the same.
+    # An integer of any length is fine; math.isfinite would overflow on a long one.
     if type(reward) is not int and (type(reward) is not float or not math.isfinite(reward)):
         there = "missing" if reward is None else f"{reprlib.repr(reward)}, no number"
         place.fail(f"'reward' is {there}", "give a number, which --win-at is compared with")
@@ -300,8 +296,8 @@ def _trajectory(place: FilePlace, entry: dict[str, Any]) -> Trajectory:
 
 
 def trajectory_of(entry: Mapping[str, Any], outcome: int) -> Trajectory:
-    """Returns an episode of texts, which have been checked, as a judge reads it. What else it has
-    (`kind` and `data` of the task, `action` and `valid` of a step) may be anything."""
+    """Returns an episode of checked texts as a judge reads it. Its optional parts (`kind` and
+    `data` of the task, `action` and `valid` of a step) may be anything."""
     data, kind = entry.get("data"), entry.get("kind")
     task = Task(
         entry["task"],
@@ -314,8 +310,7 @@ def trajectory_of(entry: Mapping[str, Any], outcome: int) -> Trajectory:
 
 
 def trajectory_id(task: str, trajectory: str) -> str:
-    """Returns the id of an episode: names may come again in other tasks, and seeds are made of
-    ids."""
+    """Returns an episode's id, unique across tasks because seeds derive from ids."""
     return f"{task}/{trajectory}"
 
 
@@ -323,7 +318,7 @@ def _step_of(step: Mapping[str, Any]) -> Step:
     action, response = step.get("action"), step["response"]
     return Step(
         step["observation"],
-        # As in a run of one's own: what a block of thoughts holds is kept, and not judged.
+        # As in a run: reasoning is kept, but not judged.
         Completion.unsampled(response, answer_at=answer_start(response)),
         action if type(action) is str else None,
         step.get("valid") is not False,
@@ -332,15 +327,15 @@ def _step_of(step: Mapping[str, Any]) -> Step:
 
 
 def _is_score(value: object) -> bool:
-    # true and 1.0 equal 1, but are not meant as scores
+    # true and 1.0 equal 1, but are not scores.
     return type(value) is int and value in (-1, 0, 1)
 
 
 @lru_cache(maxsize=_CACHED_STEPS, typed=True)
 def _step(*scores: object) -> bytes | None:
-    """Returns a packed step with these scores; None if one of them is no score.
+    """Returns a packed step with these scores; None if one of them is not a score.
 
-    A file has millions of steps and few different ones, so each is checked and packed once."""
+    A file has millions of steps and few distinct ones, so each is checked and packed once."""
     if not all(map(_is_score, scores)):
         return None
     return bytes(score + 1 for score in scores if isinstance(score, int)) + _END

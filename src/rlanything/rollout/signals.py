@@ -1,17 +1,17 @@
 """Step-wise signals for rollouts from anywhere: JSON lines in, JSON lines out.
 
-A line of the rollouts is one judged trajectory; other keys are ignored, a score 0 is unparsable:
+An input line is one judged trajectory; other keys are ignored, a score of 0 is unparsable:
 
     {"task": "t1", "trajectory": "a", "outcome": 1, "steps": [{"scores": [1, -1, 1]}, ...]}
 
-The line of the signals at the same place has the advantages of `feedback.task_signals`, null where
-that sample does not train:
+The output line in the same place has the advantages of `feedback.task_signals`, null for samples
+that do not train:
 
     {"task": "t1", "trajectory": "a", "accuracy": 0.5, "policy": [0.7, ...], "judge": [[...], ...]}
 
-The lines of a task may lie anywhere in the file. It is read once and kept: a byte for each score,
-one more for each step, some 300 for each trajectory (mostly its id). Signals are worked out task by
-task and wait on disk, beside the output, until all can be put in the order of the rollouts.
+The lines of a task may lie anywhere in the file. It is read once and kept in memory: a byte per
+score, one more per step, about 300 per trajectory (mostly its id). Signals are computed task by
+task and wait on disk, next to the output, until they can be written in the order of the rollouts.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Summary:
-    """Counts of what a file of rollouts held, and of how much of it trains."""
+    """Counts of a rollouts file's content and of the samples in it that train."""
 
     trajectories: int = 0
     tasks: int = 0
     single_trajectory_tasks: int = 0
-    """Tasks with one trajectory only: nothing to compare it to, so the policy learns nothing."""
+    """Tasks with a single trajectory: nothing to compare it to, so the policy learns nothing."""
     steps: int = 0
     judgements: int = 0
     policy_samples: int = 0
@@ -66,13 +66,13 @@ class _Group:
     """The trajectories of one task, in the order of the file."""
 
     lines: array[int] = field(default_factory=lambda: array("Q"))
-    """The number of each one's line."""
+    """Line number of each trajectory."""
     places: array[int] = field(default_factory=lambda: array("Q"))
-    """Which trajectory of the file each one is, from 0."""
+    """Index of each trajectory in the file, from 0."""
     outcomes: array[int] = field(default_factory=lambda: array("b"))
     scores: list[bytes] = field(default_factory=list)
     ids: dict[str, int] = field(default_factory=dict)
-    """Its place in the group, by the id of a trajectory."""
+    """Index in the group by trajectory id."""
 
 
 def write_signals(
@@ -84,16 +84,16 @@ def write_signals(
     overwrite: bool = False,
     win_at: float | None = None,
 ) -> Summary:
-    """Writes the signals of every trajectory in `rollouts` to `out`, in the same order. Files whose
-    names end in `.gz` are packed, `-` is stdin or stdout.
+    """Writes the signals of every trajectory in `rollouts` to `out`, in the same order. `.gz` files
+    are packed, `-` is stdin or stdout.
 
-    `progress` is called with (bytes done, bytes in total), where the total is twice the file: once
-    to read it and once for its signals. These appear under their name only when they are complete.
-    `win_at`: an episode is won whose `reward` reaches it. Raises RolloutsError."""
+    `progress` is called with (bytes done, total bytes); the total is twice the file size, once to
+    read it and once for its signals. The output gets its name once it is complete. `win_at`: reward
+    from which on an episode counts as won. Raises RolloutsError."""
     if settings.policy_comparison == "state":
         raise RolloutsError(
-            "policy_comparison is 'state', and these lines do not say in which state a step began; "
-            "give 'step' or 'trajectory', or call feedback.task_signals with the states"
+            "policy_comparison is 'state', but these lines do not say in which state a step began; "
+            "use 'step' or 'trajectory', or call feedback.task_signals with the states"
         )
     _check_paths(rollouts, out, overwrite)
     with open_rollouts(rollouts) as (file, size, position):
@@ -102,9 +102,12 @@ def write_signals(
         groups = _read_groups(rollouts, lines, lambda done: told(position(), 2 * size), win_at)
     try:
         with _writing(out) as target:
-            beside = None if out == STANDARD else out.parent
+            scratch = None if out == STANDARD else out.parent
             return _write(
-                *(groups, settings, target, beside),
+                groups,
+                settings,
+                target,
+                scratch,
                 lambda share: told(size + int(share * size), 2 * size),
             )
     except OSError as error:
@@ -115,7 +118,7 @@ def write_signals(
 
 @contextmanager
 def _writing(out: Path) -> Iterator[BinaryIO]:
-    """Yields a file that has its name once it is complete, packed if the name says so; or
+    """Yields a file that gets its name once it is complete (packed if that ends in `.gz`), or
     stdout."""
     if out == STANDARD:
         yield sys.stdout.buffer
@@ -125,7 +128,7 @@ def _writing(out: Path) -> Iterator[BinaryIO]:
     with partial.open("wb") as raw:
         try:
             if out.suffix == PACKED:
-                # Without the time, so that the same signals are the same bytes.
+                # Without a timestamp, so that equal signals are equal bytes.
                 with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
                     yield cast(BinaryIO, packed)
             else:
@@ -153,7 +156,7 @@ def _check_paths(rollouts: Path, out: Path, overwrite: bool) -> None:
 def _read_groups(
     path: Path, file: Iterable[bytes], progress: Callable[[int], None], win_at: float | None
 ) -> dict[str, _Group]:
-    """Returns the trajectories by task. Refuses one that occurs twice: it would count twice."""
+    """Returns the trajectories by task. Raises RolloutsError if one occurs twice."""
     groups: dict[str, _Group] = {}
     for place, (number, rollout) in enumerate(read_rollouts(path, file, progress, win_at)):
         group = groups.setdefault(rollout.task, _Group())
@@ -176,16 +179,16 @@ def _write(
     groups: dict[str, _Group],
     settings: FeedbackSettings,
     target: BinaryIO,
-    beside: Path | None,
+    scratch: Path | None,
     progress: Callable[[float], None],
 ) -> Summary:
-    """Writes all signals in the order of the file; calls `progress` with the share that is done.
-    `beside`: the folder where they wait; None: that of temporary files."""
+    """Writes all signals in the order of the file; calls `progress` with the finished share.
+    `scratch`: folder for the waiting signals; None: the system's temporary folder."""
     trajectories = sum(len(group.lines) for group in groups.values())
     summary = Summary(trajectories=trajectories, tasks=len(groups))
     starts = array("Q", bytes(8 * trajectories))
     done = 0
-    with tempfile.TemporaryFile(dir=beside) as waiting:
+    with tempfile.TemporaryFile(dir=scratch) as waiting:
         for task, group in groups.items():
             lines = _lines(task, group, settings, summary)
             for place, line in zip(group.places, lines, strict=True):

@@ -1,8 +1,8 @@
-"""A worker process of `EnvironmentPool`, the socket to it, and what it owes.
+"""A worker process of `EnvironmentPool`, the socket to it, and the answers it owes.
 
-The workers are plain subprocesses: those of `multiprocessing` import the main script again, and
-with it whatever it imports (torch, most of all). They may be on another machine: all that is asked
-of whoever launches one is a connection to it and its end.
+Workers are plain subprocesses: those of `multiprocessing` would import the main script again, and
+with it torch. They may be on another machine: a launcher only has to provide a connection to the
+worker and a way to end it.
 """
 
 from __future__ import annotations
@@ -28,35 +28,37 @@ from rlanything.rollout import episode_host
 from rlanything.rollout.episode_host import Answer, Play, Response
 
 START_SECONDS = 120.0
-"""What a worker may take to import its domain, on a busy machine."""
+"""Time limit for a worker to import its domain, on a busy machine."""
 
 CLOSE_SECONDS = 2.0
 LONGEST_WAIT = 86_400.0
-"""Seconds; the system takes some 24 days, and who waits longer asks again."""
+"""Longest single poll in seconds (the system's limit is 24 days); longer waits poll again."""
 
 
 @dataclass(slots=True)
 class PooledEpisode:
-    """An episode of the pool, with all that it takes to play it again."""
+    """An episode of the pool, with everything needed to replay it."""
 
     index: int
     task: Task
     worker: int = -1
     slot: int = -1
-    """Where it is played, once it has begun."""
+    """The worker's slot that plays it, once it has begun."""
     responses: list[Response] = field(default_factory=list)
     deaths: int = 0
     open: bool = False
     awaited: bool = False
-    """Whether an answer is owed to whom the pool serves."""
+    """Whether the pool's caller awaits an answer."""
     failure: EpisodeError | None = None
-    """Noticed while the episode was played again, returned at its next step."""
+    """An error during a replay, returned at the episode's next step."""
 
     def place(self, worker: int, slot: int) -> None:
-        """Has it played there."""
-        self.worker, self.slot, self.open = worker, slot, True
+        """Assigns it to a worker's slot."""
+        self.worker = worker
+        self.slot = slot
+        self.open = True
 
-    def again(self) -> Play:
+    def replay(self) -> Play:
         return Play(self.slot, self.task, tuple(self.responses), begin=True)
 
 
@@ -67,27 +69,28 @@ class Owed:
     episode: PooledEpisode
     play: Play
     wanted: bool = True
-    """Whether its answer is awaited: not where it only brings a new worker up to date."""
+    """Whether its answer is awaited; False for a replay that only brings a new worker up to
+    date."""
 
 
 class Launched(Protocol):
-    """A process that plays episodes, wherever it is; it ends when its connection is closed."""
+    """A process that plays episodes on any machine; it ends when its connection is closed."""
 
     id: int
-    """Of the process, on its machine."""
+    """Process id on its machine."""
     connection: Connection
 
     def kill(self) -> None:
-        """Ends it at once."""
+        """Ends it immediately."""
         ...
 
     def wait(self, seconds: float) -> bool:
-        """Returns whether it has ended by then."""
+        """Returns whether it ended within this time."""
         ...
 
 
 Launch: TypeAlias = Callable[[], Launched]
-"""Starts a worker process. Raises `DomainError` where none can be started any more."""
+"""Starts a worker process. Raises `DomainError` if that is no longer possible."""
 
 
 class LocalWorker:
@@ -108,18 +111,18 @@ class LocalWorker:
 
 
 def start_host(descriptor: int) -> subprocess.Popen[bytes]:
-    """Starts a process that answers on a socket, which it inherits."""
+    """Starts a process that answers on an inherited socket."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", episode_host.__name__, str(descriptor)],
         pass_fds=[descriptor],
         env=os.environ | child_environment(),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # a game's library may print; the terminal is not its
+        stdout=subprocess.DEVNULL,  # a game's library may print
     )
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Returns whether a process has ended by then."""
+    """Returns whether a process ended within this time."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -128,34 +131,34 @@ def ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 
 class WorkerProcess:
-    """A worker process and what it owes."""
+    """A worker process and the answers it owes."""
 
     def __init__(self, launch: Launch, source: DomainSource, timeout_seconds: float) -> None:
         self.ready = False
         """Whether it has set up its domain."""
         self.queue: list[Owed] = []
-        """Not handed over yet."""
+        """Plays that were not sent yet."""
         self.owed: deque[Owed] = deque()
-        """Handed over, in the order of the answers."""
+        """Plays that were sent, in the order of their answers."""
         self._timeout_seconds = timeout_seconds
         self._since = 0.0
-        """When it was last heard of while it owed something, or got something to do."""
+        """Time of the last message while busy, or of the last assignment."""
         self._process = launch()
         self.id = self._process.id
         self._connection = self._process.connection
-        # The time that a message may take once it has begun.
+        # Limits the transfer of a message once it has begun.
         self._limit(socket.SO_SNDTIMEO, timeout_seconds)
         self._limit(socket.SO_RCVTIMEO, timeout_seconds)
         self._send(source)
 
     @property
     def descriptor(self) -> int:
-        """Readable where a message is there, or the worker dead."""
+        """Readable once a message has arrived or the worker has died."""
         return self._connection.fileno()
 
     def hand_over(self) -> None:
-        """Sends what is queued to a worker that has answered everything: one that is still at work
-        may wait for its answers to be read, and would not read."""
+        """Sends queued plays once the worker has answered everything: a busy one may be waiting for
+        its answers to be read, and would not read."""
         if self.queue and not self.owed:
             self._send([owed.play for owed in self.queue])
             self.owed.extend(self.queue)
@@ -163,21 +166,21 @@ class WorkerProcess:
             self._since = time.monotonic()
 
     def drop(self) -> None:
-        """Makes nothing of what it still owes."""
+        """Ignores the answers that it still owes."""
         self.queue = []
         for owed in self.owed:
             owed.wanted = owed.episode.awaited = False
 
     def seconds_left(self) -> float:
-        """Returns how long its next message may still take."""
+        """Returns the time left until its next message is overdue."""
         limit = START_SECONDS
         if self.ready:
             limit = self._timeout_seconds * (1 + len(self.owed[0].play.responses))
         return self._since + limit - time.monotonic()
 
     def receive(self) -> tuple[Owed, Answer] | None:
-        """Returns the next answer, and what it answers; None for the message that it is ready.
-        Raises `EOFError` or `OSError` if the worker died, and `DomainError` if it cannot set up its
+        """Returns the next answer and the play it belongs to; None: the worker reports that it is
+        ready. Raises `EOFError` or `OSError` if it died, and `DomainError` if it cannot set up its
         domain."""
         message = self._connection.recv()
         self._since = time.monotonic()
@@ -195,8 +198,8 @@ class WorkerProcess:
         self._connection.close()
 
     def end(self, seconds: float = CLOSE_SECONDS, at_once: bool = False) -> None:
-        """Waits so long for the end of the worker, which closes its environments, then kills it;
-        `at_once`: kills it first."""
+        """Gives the worker this long to close its environments and end, then kills it; `at_once`:
+        kills it first."""
         if at_once:
             self.hang_up()
             self._process.kill()
@@ -205,7 +208,7 @@ class WorkerProcess:
             self._process.wait(CLOSE_SECONDS)
 
     def _send(self, message: object) -> None:
-        # A worker that is dead, or too hung to read, is found out where its answer is due.
+        # A dead or hung worker is detected when its answer is due.
         with contextlib.suppress(OSError):
             self._connection.send(message)
 

@@ -1,7 +1,7 @@
-"""Many episodes at once in a few worker processes; answers are taken all together or as they come.
+"""Many episodes at once in a few worker processes; answers are collected together or as they come.
 
-A worker that dies or hangs is replaced and its episodes are played again from their recorded
-responses, which gives the same observations because episodes are deterministic.
+A worker that dies or hangs is replaced and its episodes are replayed from their recorded responses.
+That gives the same observations because episodes are deterministic.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from rlanything.rollout.worker_process import (
 )
 
 MAX_DEATHS = 3
-"""Deaths in a row at the same episode that make it the culprit."""
+"""Consecutive worker deaths at the same episode after which it is given up."""
 
 CLOSE_BEHIND_SECONDS = 0.02
-"""What is waited for another answer where there is one: quick environments' are taken together."""
+"""Extra wait in seconds after an answer, so that fast environments are batched."""
 
 
 class EnvironmentPool:
     """Worker processes, or this one, that play the episodes of one domain.
 
-    `timeout_seconds`: how long a single reset or step may take before its worker counts as hung.
+    `timeout_seconds`: time limit of a single reset or step, after which its worker counts as hung.
     Results do not depend on the number of workers. A context manager; for one thread only.
     """
 
@@ -53,13 +53,13 @@ class EnvironmentPool:
         images: Path | None = None,
     ) -> None:
         """`domain`: a name with its `options`, from which every worker makes its own, or a domain
-        itself, which travels to the workers pickled, so that a class of a notebook cell may play
-        too. `workers`: how many on this machine, 0 for none but this process, or what launches each
-        of them elsewhere. `images`: the folder that keeps screenshots, by name, each once; None:
-        nothing does.
+        object, which is pickled for the workers, so that a class of a notebook cell works too.
+        `workers`: number of workers on this machine (0: this process plays), or a launcher for each
+        worker elsewhere. `images`: folder that keeps each screenshot once, by name; None: they are
+        not kept.
 
-        Raises `DomainError` if the domain cannot be set up or cannot travel; what only a worker
-        finds out, `reset` raises."""
+        Raises `DomainError` if the domain cannot be set up or pickled; errors that only occur in a
+        worker are raised by `reset`."""
         self.restarts = 0
         """Workers replaced so far."""
         source = DomainSource.of(domain, options)
@@ -67,11 +67,11 @@ class EnvironmentPool:
         self._images = images
         self._episodes: list[PooledEpisode] = []
         self._waiting: deque[PooledEpisode] = deque()
-        """Those that have not begun."""
+        """Episodes that have not begun."""
         self._vacant: deque[tuple[int, int]] = deque()
-        """Workers and slots in which nothing is played."""
+        """Free slots, as (worker, slot)."""
         self._answers: dict[int, Answer] = {}
-        """Those that nobody has taken yet."""
+        """Answers not collected yet, by episode."""
         self._failed_starts = 0
         local: list[Launch] = [LocalWorker] * workers if isinstance(workers, int) else []
         self._launches = local if isinstance(workers, int) else list(workers)
@@ -102,7 +102,7 @@ class EnvironmentPool:
             process.hang_up()
         end = time.monotonic() + self._timeout_seconds
         for process in self._workers:
-            # One that is in the middle of a step does not hear of the end.
+            # A worker in the middle of a step does not notice that the connection closed.
             busy = bool(process.owed)
             process.end(CLOSE_SECONDS if busy else max(CLOSE_SECONDS, end - time.monotonic()))
         self._workers = []
@@ -111,28 +111,28 @@ class EnvironmentPool:
 
     @property
     def process_ids(self) -> list[int]:
-        """The workers' process ids, to watch them by."""
+        """Process ids of the workers, for monitoring."""
         return [process.id for process in self._workers]
 
     def reset(self, tasks: Sequence[Task]) -> list[Observation | EpisodeError]:
         """Opens one episode per task, as `begin` does, and waits for all of them.
 
-        An episode that cannot be played has its `EpisodeError` in the place of an observation."""
+        An episode that cannot be played has an `EpisodeError` in place of an observation."""
         self.begin(tasks)
         answers = self.collect()
         return [_opened(answers[index]) for index in range(len(tasks))]
 
     def step(self, responses: Mapping[int, Response]) -> dict[int, StepResult | EpisodeError]:
         """Plays one response in each of the given episodes, as `post` does, and waits for all of
-        them; nothing else may be awaited. Those with an outcome or an error are over."""
+        them; no other episode may be awaited. An outcome or an error ends an episode."""
         self.post(responses)
         answers = self.collect()
         return {index: _stepped(answers[index]) for index in responses}
 
     def begin(self, tasks: Sequence[Task], at_once: int | None = None) -> None:
-        """Has one episode per task opened, numbered in their order; forgets all earlier ones.
+        """Opens one episode per task, numbered in their order; forgets all earlier ones.
 
-        `at_once`: so many of them are open at a time, the next one begins when one has ended."""
+        `at_once`: number of episodes open at a time; another begins when one has ended."""
         shares = max(1, len(self._workers))
         places = len(tasks) if at_once is None else min(at_once, len(tasks))
         self._answers, self._vacant = {}, deque()
@@ -142,15 +142,15 @@ class EnvironmentPool:
         self._waiting = deque(self._episodes)
         taken = [0] * shares
         for place in range(places):
-            # In blocks: the episodes of a task are neighbours, and share what a worker caches.
+            # In blocks: the episodes of a task are adjacent and share a worker's caches.
             share = place * shares // places
             self._vacant.append((share, taken[share]))
             taken[share] += 1
         self._begin_waiting()
 
     def post(self, responses: Mapping[int, Response]) -> None:
-        """Has one response played in each of the given episodes. Raises `ValueError` for an episode
-        that is not open, or has not answered yet."""
+        """Sends one response to each of the given episodes. Raises `ValueError` for an episode that
+        is not open or has not answered yet."""
         plays: list[Owed] = []
         for index, response in responses.items():
             if not 0 <= index < len(self._episodes) or not self._episodes[index].open:
@@ -167,14 +167,14 @@ class EnvironmentPool:
         self._play(plays)
 
     def collect(self) -> dict[int, Answer]:
-        """Returns the answers of all episodes that were begun or posted to since their last one."""
+        """Waits for the answers of all episodes that owe one, and returns them."""
         self._begin_waiting()
         while any(process.owed for process in self._workers):
             self._hear(math.inf)
         return self._taken()
 
     def gather(self) -> dict[int, Answer]:
-        """Returns the answers that are there: waits for the first, and for those close behind."""
+        """Waits for the first answer and those shortly after it, and returns them."""
         self._begin_waiting()
         while not self._answers and any(process.owed for process in self._workers):
             self._hear(math.inf)
@@ -183,7 +183,7 @@ class EnvironmentPool:
         return self._taken()
 
     def forget(self, index: int) -> None:
-        """Ends an episode before its outcome; it is not played again if its worker dies."""
+        """Ends an episode before its outcome; it is not replayed if its worker dies."""
         self._end(self._episodes[index])
 
     def _end(self, episode: PooledEpisode) -> None:
@@ -192,12 +192,12 @@ class EnvironmentPool:
             self._vacant.append((episode.worker, episode.slot))
 
     def _begin_waiting(self) -> None:
-        """Begins episodes that wait, in the places that are vacant."""
+        """Begins waiting episodes in the free slots."""
         begun: list[Owed] = []
         while self._waiting and self._vacant:
             episode = self._waiting.popleft()
             episode.place(*self._vacant.popleft())
-            begun.append(Owed(episode, episode.again()))
+            begun.append(Owed(episode, episode.replay()))
         self._play(begun)
 
     def _taken(self) -> dict[int, Answer]:
@@ -235,8 +235,8 @@ class EnvironmentPool:
                 replace_file(path, data)
 
     def _hear(self, seconds: float) -> bool:
-        """Waits so long for a message of any worker, and receives one of each that has sent some;
-        replaces those that are dead or hung. Returns whether there was any of this."""
+        """Waits this long for messages, receives one from each worker that sent some, and replaces
+        dead or hung workers. Returns whether anything happened."""
         owing = {p.descriptor: n for n, p in enumerate(self._workers) if p.owed}
         if not owing:
             return False
@@ -265,11 +265,11 @@ class EnvironmentPool:
         owed.episode.deaths = self._failed_starts = 0
         if owed.wanted:
             self._settle(owed.episode, answer)
-        elif isinstance(answer, EpisodeError):  # it could not be played again
+        elif isinstance(answer, EpisodeError):  # the replay failed
             owed.episode.failure = answer
 
     def _blame(self, process: WorkerProcess) -> None:
-        """Counts a death against the episode whose answer was next: a worker answers in order."""
+        """Counts a death against the episode whose answer was next; workers answer in order."""
         if process.ready:
             episode = process.owed[0].episode
             episode.deaths += 1
@@ -288,14 +288,14 @@ class EnvironmentPool:
             )
 
     def _replace(self, number: int) -> None:
-        """Starts a new worker on what the old one had open."""
+        """Starts a new worker that continues the old one's open episodes."""
         self._blame(self._workers[number])
         self.restarts += 1
         self._workers[number].end(at_once=True)
         self._workers[number] = self._start(number)
-        # Whatever was queued is among the responses that are played again.
+        # Queued plays need no copy: their responses are part of the replays.
         self._workers[number].queue = [
-            Owed(episode, episode.again(), wanted=episode.awaited)
+            Owed(episode, episode.replay(), wanted=episode.awaited)
             for episode in self._episodes
             if episode.worker == number and episode.open and episode.failure is None
         ]

@@ -370,11 +370,15 @@ def _provided(
 def _check_sight(role: str, chat_model: ChatModel, domain: Domain) -> None:
     """Raises `RecipeError` before anything is played where images would be shown to the blind. What
     an endpoint's model sees is its own affair."""
-    if isinstance(chat_model, LocalChatModel) and chat_model.blind and shows_images(domain):
+    if (
+        isinstance(chat_model, LocalChatModel)
+        and chat_model.no_vision_reason
+        and shows_images(domain)
+    ):
         raise RecipeError(
             f"{role}.model: {chat_model.name!r} cannot be shown images, which this domain has: "
-            f"{chat_model.blind}; choose a model that sees, such as a Qwen3-VL, or have the domain "
-            "show text (domain.options.observe=text)"
+            f"{chat_model.no_vision_reason}; choose a vision model, such as a Qwen3-VL, or have "
+            "the domain show text (domain.options.observe=text)"
         )
 
 

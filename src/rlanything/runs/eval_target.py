@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rlanything.cluster.open import Here
+from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import shipped_files
 from rlanything.config.yaml import typed
@@ -197,7 +197,7 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
     day = None
     if isinstance(target, RunTarget):
         recipe, day = with_weights(recipe, _policy_checkpoint(target, progress)), target.day
-    models = Here(recipe.threads)
+    models = InProcessModels(recipe.threads)
     chat_model = partial(build_chat_model, models=models, day=day, images=(images,))
     agent = _agent(args, target, recipe, domain, chat_model)
     judge = _judge(target, recipe, domain, chat_model) if args.select else None

@@ -1,4 +1,4 @@
-"""The HTTP side of a judge that is a service."""
+"""HTTP endpoints of a served judge."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from rlanything.serving.messages import (
 from rlanything.terminal import one_line
 from rlanything.version import __version__
 
-MOST_BYTES, MOST_OUTCOME_BYTES = 64 << 20, 1 << 20
-"""Longest body of a request with episodes, and of one with outcomes."""
+MOST_BYTES = 64 << 20
+"""Longest body of a request with episodes."""
+MOST_OUTCOME_BYTES = 1 << 20
+"""Longest body of a request with outcomes."""
 _PAGE = """\
 rlanything judge {name}: scores every step of an episode, with reasons.
 
@@ -37,8 +39,8 @@ POST /judge         {{"trajectories": [{{"task": "t1", "trajectory": "a", "instr
                     "next_observation": "..."}}]}}], "seed": 0}}
 POST /outcomes      {{"outcomes": [{{"task": "t1", "trajectory": "a", "outcome": 1}}]}}
                     1 or -1, for a judge that is served with --learn
-GET /health         what was done so far
-GET /openapi.json   all of it as a schema
+GET /health         work done so far
+GET /openapi.json   schema of requests and answers
 
 Bodies are application/json.{key}
 """
@@ -54,9 +56,9 @@ def judge_app(
     """Returns the application: `POST /judge` and `/outcomes`, `GET /health`, and its own
     description at `/docs` and `/openapi.json`.
 
-    `name`: the judge's; `key`: what callers must send as `Authorization: Bearer`, None: nothing;
-    `learning`: the judge that learns from outcomes, None: there is none; `local`: whether it is
-    asked as this machine alone, by a loopback address."""
+    `name`: the judge's name; `key`: key that callers must send as `Authorization: Bearer` (None:
+    none needed); `learning`: the judge that learns from outcomes (None: it does not learn);
+    `local`: only accept requests that address this machine by a loopback name."""
     app = FastAPI(
         title="rlanything judge",
         version=__version__,
@@ -68,7 +70,7 @@ def judge_app(
 
     @app.exception_handler(RequestValidationError)
     async def refuse(_: Request, fault: RequestValidationError) -> JSONResponse:
-        # without what was sent: it may be a number or half a character that JSON has no form for
+        # Without the input: it may hold a number or half a character that JSON cannot express.
         detail = [{key: error[key] for key in ("type", "loc", "msg")} for error in fault.errors()]
         return JSONResponse({"detail": detail}, 422)
 
@@ -83,7 +85,7 @@ def judge_app(
 
     @app.get("/health")
     async def health() -> Health:
-        """Says that the service answers, and what it has done so far."""
+        """Says that the service is up, and what it has done so far."""
         return Health(
             judge=name,
             trajectories=judge.trajectories,
@@ -101,32 +103,34 @@ def judge_app(
     async def judge_steps(sent: Request) -> JudgeAnswer:
         """Scores every step of the episodes."""
         request, trajectories = await bodies.read(sent, MOST_BYTES, asked)
-        names = {(each.task.id, each.id) for each in trajectories}
+        names = {(trajectory.task.id, trajectory.id) for trajectory in trajectories}
         if learning is not None and len(names) < len(trajectories):
             raise HTTPException(
-                422, "two episodes have the same task and trajectory: outcomes could not tell them"
+                422,
+                "two episodes have the same task and trajectory, so outcomes would be ambiguous: "
+                "rename one",
             )
         try:
             judged = await asyncio.wrap_future(judge.ask(trajectories, request.seed))
         except BusyError:
             raise HTTPException(
-                429, "too many episodes wait: try again later", {"Retry-After": "5"}
+                429, "too many episodes are waiting: try again later", {"Retry-After": "5"}
             ) from None
-        except Exception as fault:  # whatever the judge's model or prompts raise
+        except Exception as fault:  # from the judge's model or prompts
             reason = one_line(str(fault)) or type(fault).__name__
             raise HTTPException(500, f"these episodes could not be judged ({reason})") from fault
         return JudgeAnswer.of(request.trajectories, judged)
 
     @app.post("/outcomes", openapi_extra=_body(OutcomesRequest))
     async def take_outcomes(sent: Request) -> OutcomesAnswer:
-        """Takes the outcomes of episodes that were judged; where they are enough for an update of
-        the judge, it is made before the answer."""
+        """Takes the outcomes of judged episodes. Once there are enough of them, the judge is
+        updated before this call answers."""
         request = await bodies.read(sent, MOST_OUTCOME_BYTES, OutcomesRequest.model_validate)
         if learning is None:
             raise HTTPException(409, "this judge does not learn: serve it with --learn")
         try:
             taken = await run_in_threadpool(learning.take, request.by_episode())
-        except Exception as fault:  # whatever learner or disk raise
+        except Exception as fault:  # from the learner or the disk
             reason = one_line(str(fault)) or type(fault).__name__
             raise HTTPException(500, f"the judge could not be updated ({reason})") from fault
         return OutcomesAnswer(unknown=taken.unknown, waiting=taken.waiting, updates=taken.updates)
@@ -136,7 +140,7 @@ def judge_app(
 
 
 def _body(model: type[BaseModel]) -> dict[str, Any]:
-    """Returns the part of a route's description that says what is sent to it."""
+    """Returns the OpenAPI description of a route's request body."""
     schema = model.model_json_schema()
     schema = _inlined(schema, schema.pop("$defs", {}))
     content = {"application/json": {"schema": schema}}
@@ -144,9 +148,9 @@ def _body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inlined(schema: Any, named: Mapping[str, Any]) -> Any:
-    """Returns a schema with its parts in the place of their names."""
+    """Returns a schema with references replaced by what they name."""
     if isinstance(schema, list):
-        return [_inlined(each, named) for each in schema]
+        return [_inlined(member, named) for member in schema]
     if not isinstance(schema, dict):
         return schema
     if isinstance(name := schema.get("$ref"), str):

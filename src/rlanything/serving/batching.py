@@ -1,4 +1,4 @@
-"""Judges what several callers ask for together, one batch after the other."""
+"""A judge shared by several callers, whose episodes are judged in batches."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlanything.roles.judges.base import Judge
 from rlanything.seeds import derive
 
 TOGETHER = 128
-"""Episodes in a batch, unless one caller asks for more."""
+"""Largest batch in episodes, unless a single caller sends more."""
 
 
 class BusyError(Exception):
-    """More waits than may."""
+    """Too many episodes are waiting."""
 
 
 @dataclass(eq=False, slots=True)
@@ -30,21 +30,21 @@ class _Asked:
 
 
 class BatchingJudge:
-    """A judge in a thread of its own, shared by callers. A context manager.
+    """A judge in its own thread, shared by callers. A context manager.
 
-    Callers with the same seed that wait at the same time are judged in one batch: the engine then
-    computes the beginnings that their prompts share once. Judgements do not depend on who else
-    asks, but for rounding."""
+    Waiting callers with the same seed are judged in one batch, so that the engine computes the
+    prefix their prompts share once. Apart from rounding, judgements do not depend on the batch."""
 
     def __init__(self, judge: Judge, most_waiting: int) -> None:
-        """`most_waiting`: the most episodes that may wait."""
-        self._judge, self._most = judge, most_waiting
+        """`most_waiting`: largest number of waiting episodes."""
+        self._judge = judge
+        self._most = most_waiting
         self._waiting: deque[_Asked] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="judge", daemon=True)
         self.trajectories = self.judgements = self.unreadable = 0
-        """What was judged so far, and judgements without a score."""
+        """Counts so far; `unreadable` ones are judgements without a score."""
 
     def __enter__(self) -> BatchingJudge:
         self._thread.start()
@@ -61,12 +61,12 @@ class BatchingJudge:
 
     @property
     def waiting(self) -> int:
-        """The number of episodes that wait."""
+        """Number of waiting episodes."""
         return sum(len(asked.trajectories) for asked in tuple(self._waiting))
 
     def ask(self, trajectories: Sequence[Trajectory], seed: int) -> Future[list[JudgedTrajectory]]:
-        """Returns what will hold the judged trajectories; cancelled before its turn, it takes no
-        time. Raises `BusyError` where too many wait."""
+        """Returns a future of the judged trajectories; one cancelled before its turn is skipped.
+        Raises `BusyError` if too many episodes are waiting."""
         asked = _Asked(trajectories, seed)
         with self._changed:
             if self._waiting and self.waiting + len(trajectories) > self._most:
@@ -77,10 +77,10 @@ class BatchingJudge:
 
     def _work(self) -> None:
         while batch := self._next_batch():
-            trajectories = [each for asked in batch for each in asked.trajectories]
+            trajectories = [trajectory for asked in batch for trajectory in asked.trajectories]
             try:
                 judged = self._judge.judge(trajectories, derive(batch[0].seed, "judge"))
-            except Exception as fault:  # this batch's: the next is judged all the same
+            except Exception as fault:  # fails this batch only
                 for asked in batch:
                     asked.answer.set_exception(fault)
                 continue
@@ -90,11 +90,11 @@ class BatchingJudge:
                 asked.answer.set_result([next(rest) for _ in asked.trajectories])
 
     def _next_batch(self) -> list[_Asked]:
-        """Returns the first that waits and others of its seed, in their order; [] at the end."""
+        """Returns the first waiting request and others with its seed, in order; [] once closed."""
         batch: list[_Asked] = []
         size = 0
         with self._changed:
-            while not batch and not self._closed:  # whoever waited may have given up
+            while not batch and not self._closed:  # waiting callers may have given up
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 for asked in tuple(self._waiting):
                     fits = size + len(asked.trajectories) <= TOGETHER
@@ -107,7 +107,7 @@ class BatchingJudge:
         return batch
 
     def _count(self, judged: Sequence[JudgedTrajectory]) -> None:
-        scores = [score for each in judged for step in each.scores for score in step]
+        scores = [score for episode in judged for step in episode.scores for score in step]
         self.trajectories += len(judged)
         self.judgements += len(scores)
         self.unreadable += scores.count(0)

@@ -18,27 +18,27 @@ from starlette.requests import ClientDisconnect
 T = TypeVar("T")
 
 BODY_SECONDS = 120.0
-"""Longest time in which a whole body has to arrive."""
+"""Time limit for a whole body to arrive."""
 MOST_TOKENS = 1 << 19
-"""Texts, keys, objects, lists and commas of a body: some 50,000 steps."""
+"""Limit of texts, keys, objects, lists and commas in a body: about 50,000 steps."""
 MOST_HELD = 256 << 20
-"""Bytes of all bodies that are being read at once."""
+"""Limit in bytes of all bodies that are being read at the same time."""
 SMALL = 1 << 16
-"""Bytes of a body that is parsed at once."""
+"""Bytes up to which a body is parsed without a thread."""
 _TOKEN = re.compile(rb'[^",\[{]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]|\Z)', re.DOTALL)
-"""A text, or what stands before a value or key: counts of these bound the number of both."""
+"""A text, or the character before a value or key; their count bounds the number of values."""
 
 
 class Bodies:
-    """Reads bodies within limits: what one caller sends keeps no other waiting."""
+    """Reads bodies within limits, so that one caller cannot block the others."""
 
     def __init__(self) -> None:
         self._held = 0
         self._parser = ThreadPoolExecutor(1, "parser")
 
     async def read(self, request: Request, most_bytes: int, parse: Callable[[Any], T]) -> T:
-        """Returns what `parse` makes of a body of JSON. Raises `HTTPException` for one that is too
-        large or too slow, and `RequestValidationError` for what `parse` cannot take."""
+        """Returns `parse` of a JSON body. Raises `HTTPException` for a body that is too large or
+        too slow, and `RequestValidationError` for one that `parse` rejects."""
         body = bytearray()
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -46,17 +46,17 @@ class Bodies:
                     body += part
                     self._held += len(part)
                     if len(body) > most_bytes:
-                        limit = f"{most_bytes >> 20} MiB: send fewer episodes"
-                        raise HTTPException(413, f"this request has at most {limit}")
+                        limit = f"the limit of {most_bytes >> 20} MiB: send fewer episodes"
+                        raise HTTPException(413, f"the request exceeds {limit}")
                     if self._held > MOST_HELD:
                         later = {"Retry-After": "5"}
-                        raise HTTPException(503, "too much is sent at once: try later", later)
+                        raise HTTPException(503, "the service is overloaded: try later", later)
             if len(body) <= SMALL:
                 return _parsed(bytes(body), request, parse)
             running = asyncio.get_running_loop()
             return await running.run_in_executor(self._parser, _parsed, bytes(body), request, parse)
         except TimeoutError:
-            raise HTTPException(408, f"the body takes more than {BODY_SECONDS:g} s") from None
+            raise HTTPException(408, f"the body took more than {BODY_SECONDS:g} s") from None
         except ClientDisconnect:
             raise HTTPException(400, "the body ends too early") from None
         finally:
@@ -65,17 +65,17 @@ class Bodies:
 
 def _parsed(body: bytes, request: Request, parse: Callable[[Any], T]) -> T:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # what a form on a web page cannot send unasked
+    if kind != "application/json":  # a form on a web page cannot send this unasked
         raise _refusal("content_type", "send it as application/json")
     tokens = sum(1 for _ in islice(_TOKEN.finditer(body), MOST_TOKENS + 1))
-    if tokens > MOST_TOKENS:  # before objects are made of them, and complaints about each
+    if tokens > MOST_TOKENS:  # checked before parsing, which would create an object for each
         raise _refusal("too_large", "too many steps or values in one request: send fewer episodes")
     try:
         data = json.loads(body.decode())
     except RecursionError:
         raise _refusal("json_invalid", "nested too deeply") from None
-    except ValueError as fault:  # of syntax, of UTF-8, or a number with too many digits
-        raise _refusal("json_invalid", f"no JSON: {fault}") from None
+    except ValueError as fault:  # bad syntax, bad UTF-8, or a number with too many digits
+        raise _refusal("json_invalid", f"not JSON: {fault}") from None
     try:
         return parse(data)
     except ValidationError as fault:

@@ -1,5 +1,4 @@
-"""Connections to a server: limits for their number, and for the time that a request may take to
-arrive."""
+"""Limits on a server's connections: their number, and the time for a request to arrive."""
 
 from __future__ import annotations
 
@@ -10,25 +9,25 @@ import time
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
-"""Longest time between the beginning of a request, or a connection, and the end of its headers."""
+"""Time limit from the start of a request, or a connection, to the end of its headers."""
 MOST_CONNECTIONS = 4096
 
 
 def most_connections() -> int:
-    """Returns how many connections may be open: a part of the files that this process may open."""
+    """Returns the limit of open connections: part of the files that this process may open."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_CONNECTIONS if files < 0 else min(MOST_CONNECTIONS, files * 3 // 4)
 
 
 class LimitedConnection(H11Protocol):
-    """A connection that is closed where the headers of a request take too long.
+    """A connection that is closed if the headers of a request take too long.
 
-    Beyond `most_connections` the one that has waited longest for headers gives way to a new one; a
-    request that is being answered never does."""
+    Beyond `most_connections`, the connection that has waited longest for headers makes room for a
+    new one; a request that is being answered is never dropped."""
 
     _due: asyncio.TimerHandle | None = None
     since = 0.0
-    """When it began to wait for headers."""
+    """Time at which it began to wait for headers."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -53,13 +52,13 @@ class LimitedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def end(self) -> None:
-        """Closes the connection at once."""
+        """Closes the connection immediately."""
         self.connections.discard(self)
         self.transport.abort()
 
     @property
     def waits_for_headers(self) -> bool:
-        """Whether no request of it is being answered."""
+        """Whether none of its requests is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def _await_headers(self) -> None:

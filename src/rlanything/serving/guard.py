@@ -1,4 +1,4 @@
-"""The conditions under which a request is read at all: its host, and its key."""
+"""Checks of a request's host and key before it is read."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 OPEN = ("/", "/docs", "/health", "/openapi.json")
-"""Paths that need no key: they describe the service and take nothing."""
+"""Paths that need no key: they only describe the service."""
 
 
 class Guard:
-    """Refuses requests before any of their body is read."""
+    """Rejects requests before any of their body is read."""
 
     def __init__(self, app: ASGIApp, key: str | None, local: bool) -> None:
-        """`key`: the one that callers must send, None: any may ask; `local`: whether callers of
-        this machine are meant, who name it by a loopback address."""
-        self._app, self._local = app, local
+        """`key`: key that callers must send (None: none needed); `local`: only accept requests that
+        address this machine by a loopback name."""
+        self._app = app
+        self._local = local
         self._wanted = None if key is None else f"Bearer {key}".encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,14 +33,14 @@ class Guard:
         headers = Headers(scope=scope)
         # A web page whose name was pointed at this machine sends that name.
         if self._local and not all(map(is_loopback, _hosts(headers))):
-            said = "this judge listens on this machine alone: ask it as 127.0.0.1 or localhost"
+            said = "this judge only serves this machine: address it as 127.0.0.1 or localhost"
             return JSONResponse({"detail": said}, 403)
         if self._wanted is None or (scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN):
             return None
         given = headers.get("authorization", "").encode()
         if hmac.compare_digest(given, self._wanted):
             return None
-        said = "this judge wants a key: send `Authorization: Bearer KEY`"
+        said = "this judge needs a key: send `Authorization: Bearer KEY`"
         return JSONResponse({"detail": said}, 401, {"WWW-Authenticate": "Bearer"})
 
 
@@ -52,7 +53,7 @@ def _hosts(headers: Headers) -> Iterable[str | None]:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Whether a host's name or address is that of this machine alone."""
+    """Whether a host's name or address is a loopback one."""
     if host is None or host == "localhost":
         return host is not None
     try:

@@ -1,4 +1,4 @@
-"""A served judge that learns from the outcomes of what it judged (Eq. 2)."""
+"""A served judge that learns from the outcomes of the episodes it judged (Eq. 2)."""
 
 from __future__ import annotations
 
@@ -20,32 +20,36 @@ MOST_REMEMBERED = 16384
 
 @dataclass(frozen=True, slots=True)
 class TakenOutcomes:
-    """The answer to outcomes that somebody reported."""
+    """The answer to reported outcomes."""
 
     unknown: list[str]
-    """Trajectory ids of episodes that were not judged here, or have had their outcome."""
+    """Trajectory ids of episodes that were not judged here, or already have an outcome."""
     waiting: int
-    """Episodes with an outcome that the next update will learn from."""
+    """Number of episodes with an outcome, for the next update to learn from."""
     updates: int
-    """All updates of the judge so far."""
+    """Number of updates of the judge so far."""
 
 
 class LearningJudge(StepJudge):
-    """A judge that remembers what it judged, and is updated once enough of it has an outcome.
+    """A judge that remembers the episodes it judged, and is updated once enough have an outcome.
 
-    Judging and learning take turns: whoever reports the last outcome waits for the update."""
+    Judging and learning take turns: the caller that reports the last outcome waits for the
+    update."""
 
     def __init__(self, run: LearningJudgeRun, every: int, log: Callable[[str], None]) -> None:
-        """`every`: the number of episodes with outcomes that make an update."""
-        self._run, self._every, self._log = run, every, log
-        self._turn, self._memory = threading.Lock(), threading.Lock()
+        """`every`: number of episodes with outcomes per update."""
+        self._run = run
+        self._every = every
+        self._log = log
+        self._turn = threading.Lock()
+        self._memory = threading.Lock()
         self._judged: OrderedDict[EpisodeName, JudgedTrajectory] = OrderedDict()
         self._ended: list[JudgedTrajectory] = []
         self.samples = run.judge.samples
 
     @property
     def updates(self) -> int:
-        """All updates of the judge so far."""
+        """Number of updates of the judge so far."""
         return self._run.updates
 
     def judge(
@@ -67,8 +71,8 @@ class LearningJudge(StepJudge):
         return judged
 
     def take(self, outcomes: Mapping[EpisodeName, int]) -> TakenOutcomes:
-        """Takes outcomes, 1 or -1, by the names of episodes, and updates the judge when it is
-        time. Raises what learner and checkpoint raise; those episodes are learned from no more."""
+        """Takes outcomes, 1 or -1, by episode name, and updates the judge once there are enough.
+        Raises errors of the learner and of the checkpoint; their episodes are not used again."""
         unknown: list[str] = []
         with self._memory:
             for name, outcome in outcomes.items():
@@ -85,7 +89,7 @@ class LearningJudge(StepJudge):
         return TakenOutcomes(unknown, len(self._ended), self.updates)
 
     def _batch(self) -> list[JudgedTrajectory]:
-        """Returns the episodes of the next update; [] where there are too few."""
+        """Returns the episodes of the next update; [] if there are too few."""
         with self._memory:
             if len(self._ended) < self._every:
                 return []
@@ -99,7 +103,7 @@ class LearningJudge(StepJudge):
         seed = derive(run.recipe.seed, run.updates + 1, "minibatches")
         try:
             run.trained.learner.update(samples, seed)
-        finally:  # also what it moved before it failed
+        finally:  # a failed update may have moved some weights
             run.trained.engine.sync_weights()
         run.keep()
         won = sum(one.trajectory.outcome == 1 for one in batch)

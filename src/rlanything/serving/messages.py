@@ -1,4 +1,4 @@
-"""The requests and answers of a judge that is a service, as JSON."""
+"""Requests and answers of a served judge, as JSON."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rlanything.surrogates import whole_characters
 
 MOST_TRAJECTORIES, MOST_STEPS = 1024, 1024
 UNKNOWN = -1
-"""The outcome of an episode that is to be judged: a judge is not told it."""
+"""Placeholder outcome of an episode to be judged; a judge never sees outcomes."""
 
 
 def _sendable(name: str) -> str:
     if whole_characters(name) != name:
-        raise ValueError("an answer repeats this name, and cannot with half of a surrogate pair")
+        raise ValueError("half of a surrogate pair: the answer could not repeat this name")
     return name
 
 
 EpisodeName: TypeAlias = tuple[str, str]
-"""An episode's task, and its trajectory's id. The id alone is ambiguous: names may hold slashes."""
+"""Task and trajectory id of an episode. The id alone is ambiguous: names may contain slashes."""
 Name = Annotated[str, Field(coerce_numbers_to_str=True), AfterValidator(_sendable)]
 
 
@@ -31,7 +31,7 @@ class StepText(BaseModel):
     """One step of an episode, as text."""
 
     observation: str
-    """What the agent saw before it answered."""
+    """Observation before the agent's response."""
     response: str
     next_observation: str
     action: str | None = None
@@ -44,11 +44,11 @@ class Episode(BaseModel):
     task: Name
     trajectory: Name = "0"
     instruction: str
-    """What the agent was asked to do."""
+    """The agent's goal."""
     steps: Annotated[list[StepText], Field(min_length=1, max_length=MOST_STEPS, fail_fast=True)]
     kind: str = ""
     data: dict[str, Any] = Field(default_factory=dict)
-    """The task's, for prompts that need it."""
+    """The task's data, for prompts that need it."""
 
     def to_trajectory(self) -> Trajectory:
         """Returns the episode as a judge reads it."""
@@ -62,16 +62,16 @@ class JudgeRequest(BaseModel):
         list[Episode], Field(min_length=1, max_length=MOST_TRAJECTORIES, fail_fast=True)
     ]
     seed: int = 0
-    """Judgements depend on it, on the names of task and trajectory, and on the texts."""
+    """Judgements depend on the seed, on the names of task and trajectory, and on the texts."""
 
 
 class StepScores(BaseModel):
     """The judgements of a step."""
 
     scores: list[int]
-    """1, -1, or 0 where no score could be read; one for each judgement."""
+    """One score per judgement: 1, -1, or 0 if none could be parsed."""
     judgements: list[str]
-    """Reasons and scores, as the judge wrote them."""
+    """Reasons and scores as the judge wrote them."""
     reward: float
     """The mean of the scores."""
 
@@ -114,7 +114,7 @@ def _scores(judged: JudgedTrajectory) -> list[StepScores]:
 
 
 class EpisodeOutcome(BaseModel):
-    """How an episode ended that was judged before."""
+    """The outcome of an episode that was judged before."""
 
     task: Name
     trajectory: Name = "0"
@@ -155,11 +155,11 @@ class OutcomesAnswer(BaseModel):
     """The judge's learning so far."""
 
     unknown: list[str]
-    """`task/trajectory` of those that were not judged here, or have had their outcome."""
+    """`task/trajectory` of episodes that were not judged here, or already have an outcome."""
     waiting: int
-    """Episodes with an outcome that the next update will learn from."""
+    """Number of episodes with an outcome, for the next update to learn from."""
     updates: int
-    """All updates of the judge so far."""
+    """Number of updates of the judge so far."""
 
 
 class Health(BaseModel):
@@ -169,8 +169,8 @@ class Health(BaseModel):
     trajectories: int
     judgements: int
     unreadable: int
-    """Judgements without a score."""
+    """Number of judgements without a score."""
     waiting: int
-    """Episodes that are to be judged."""
+    """Number of episodes still to be judged."""
     updates: int | None
-    """Those of a judge that learns; null: it does not."""
+    """Number of updates of the judge; null: it does not learn."""

@@ -1,4 +1,4 @@
-"""`rlanything data`: files of tasks, made from data as they are published."""
+"""`rlanything data`: task files, made from published data."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ app = typer.Typer(no_args_is_help=True, help="Files of tasks, made from publishe
 
 @app.callback()
 def _group() -> None:
-    """Keeps `prepare` a word of its own; with a single command typer would drop it."""
+    """Keeps `prepare` as a subcommand; with a single command typer would drop the word."""
 
 
 @app.command()
 def prepare(
-    domain: Annotated[str, typer.Argument(help="The domain whose tasks they are: coding.")],
+    domain: Annotated[str, typer.Argument(help="The tasks' domain: coding.")],
     files: Annotated[list[Path], typer.Argument(help="Published files, as downloaded.")],
     out: Annotated[Path, typer.Option(help="The folder to write; it must not exist.")],
     use: Annotated[
@@ -34,7 +34,7 @@ def prepare(
     """Turn published data into files that a domain's `data` option names."""
     maker = load_plugin("domain", domain)
     if not isinstance(maker, PreparedDomain):
-        raise DomainError(f"domain {domain} has no data to prepare: give another, such as coding")
+        raise DomainError(f"domain {domain} has no data to prepare: name another, such as coding")
     if out.exists():
         raise DomainError(f"{out} exists already: name a new folder with --out")
     progress = Progress(Terminal(stderr=True))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from rlanything.domains.base import Domain
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.hf.vision import opened, pixels
+from rlanything.engines.hf.vision_tower import opened, pixels
 from rlanything.progress import Progress
 from rlanything.seeds import derive
 from rlanything_nano.seeing import PATCH
@@ -257,7 +257,7 @@ def pretrain_tower(
     """Trains the tower to write, in the token of every patch, the thing that covers it, or nothing.
     Returns the mean squared error of things, as a share of their variance, over the last tenth of
     the updates. `on_update` is called with 1 after every update."""
-    sight = model.sight
+    sight = model.vision
     body: Any = model.network.base_model
     assert sight is not None
     names = [sight.book.add(scene.image.data) for scene in scenes]

@@ -83,7 +83,7 @@ def new_model(shape: Shape, tokenizer: Any, seed: int) -> LanguageModel:
 def student(policy: LanguageModel) -> LanguageModel:
     """Returns a copy of the policy for another role: it starts with the policy's skill in reading
     tasks and transcripts."""
-    return LanguageModel(copy.deepcopy(policy.network), policy.tokenizer, sight=policy.sight)
+    return LanguageModel(copy.deepcopy(policy.network), policy.tokenizer, vision=policy.vision)
 
 
 def merge_groups(groups: Sequence[Sequence[Sample]], together: int) -> list[list[Sample]]:
@@ -124,8 +124,8 @@ def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
     weights = {name: value.to(torch.bfloat16) for name, value in model.network.state_dict().items()}
     model.network.save_pretrained(folder, state_dict=dict(weights))
     model.tokenizer.save_pretrained(folder)
-    if model.sight is not None:
-        model.sight.processor.save_pretrained(folder)
+    if model.vision is not None:
+        model.vision.processor.save_pretrained(folder)
     model.network.load_state_dict(weights)
     model.forget_images()
 

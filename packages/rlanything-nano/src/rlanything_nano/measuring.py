@@ -48,9 +48,9 @@ class BlankBook(ImageBook):
 def blindfolded(model: LanguageModel) -> LanguageModel:
     """Returns a copy of a vision model to which all images are blank."""
     blind = copy.deepcopy(model)
-    assert model.sight is not None
-    assert blind.sight is not None
-    blind.sight.book = BlankBook(model.sight.book)
+    assert model.vision is not None
+    assert blind.vision is not None
+    blind.vision.book = BlankBook(model.vision.book)
     return blind
 
 

@@ -48,13 +48,13 @@ class Rehearsal:
     ) -> None:
         """`link`: text between the words for a thing and its point. The model's book keeps the
         screenshots. Other models may rehearse too if they share its tokenizer and its book."""
-        assert model.sight is not None
-        self._sight = model.sight
+        assert model.vision is not None
+        self._vision = model.vision
         self._link = model.encode(link)
         tokenizer: Any = model.tokenizer
         self._start, self._end = tokenizer.convert_tokens_to_ids([*IMAGE_MARKS[2:]])
         code = ThingCode(model)
-        book = model.sight.book
+        book = model.vision.book
         told = [[code.told(thing) for thing in scene.things] for scene in scenes]
         self._scenes = [
             (book.add(scene.image.data), called)
@@ -70,8 +70,8 @@ class Rehearsal:
 
     def _asked(self, name: str, things: Sequence[Told]) -> SFTBatch:
         asked = question_tokens(things, self._link, self._rng)
-        ids = np.array([self._start, *self._sight.virtual(name), self._end, *asked])
-        places = self._sight.positions(ids).astype(np.int32)
+        ids = np.array([self._start, *self._vision.virtual(name), self._end, *asked])
+        places = self._vision.positions(ids).astype(np.int32)
         # The number of words before the question varies between prompts.
         places[:, -len(asked) :] += self._rng.randint(0, FURTHEST)
         wanted = np.arange(len(ids) - len(asked), len(ids)).reshape(QUESTIONS, -1)[:, -2:].ravel()

@@ -17,8 +17,12 @@ from rlanything.records import (
     Task,
     Trajectory,
 )
-from rlanything.roles.chat_template import Chat, Prompt
-from rlanything.roles.looking import before_acting, before_judging
+from rlanything.roles.chat_template import (
+    Chat,
+    Prompt,
+    with_latest_screenshots,
+    with_step_screenshots,
+)
 from rlanything_nano.making import DIRECTIONS
 from rlanything_nano.measuring import sample_critics
 from rlanything_nano.teaching import Exercise, SeenScene, StepTeacher
@@ -66,7 +70,7 @@ class SampleWriter:
             )
             if self._screenshots:
                 names = [earlier.image for earlier in trajectory.steps[: i + 1]]
-                messages = before_acting(messages, names, self._screenshots)
+                messages = with_latest_screenshots(messages, names, self._screenshots)
             if prompt is None:
                 prompt = self._chat.prompt(messages)
             else:
@@ -77,12 +81,12 @@ class SampleWriter:
     def scene(self, scene: SeenScene) -> list[Sample]:
         """Returns one sample for each task that could begin with a scene. The model's book keeps
         its image."""
-        assert self._model.sight is not None
-        name = self._model.sight.book.add(scene.image.data)
+        assert self._model.vision is not None
+        name = self._model.vision.book.add(scene.image.data)
         samples: list[Sample] = []
         for task, text in scene.asked:
             messages = self._domain.policy_prompt(task, (), LOOK)
-            samples.append(self.answer(task.id, before_acting(messages, [name], 1), text))
+            samples.append(self.answer(task.id, with_latest_screenshots(messages, [name], 1), text))
         return samples
 
     def judgement(self, source: str, task: Task, steps: Sequence[Step], text: str) -> Sample:
@@ -90,7 +94,7 @@ class SampleWriter:
         id."""
         messages = self._domain.judge_prompt(task, steps)
         if self._screenshots:
-            messages = before_judging(messages, steps[-1])
+            messages = with_step_screenshots(messages, steps[-1])
         return self.answer(source, messages, text)
 
     def exercise(self, exercise: Exercise) -> Sample:

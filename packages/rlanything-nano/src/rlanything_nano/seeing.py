@@ -13,8 +13,8 @@ from transformers import (
     Qwen3VLForConditionalGeneration,
 )
 
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything.engines.images import ImageBook
 from rlanything_nano.making import Shape
 from rlanything_nano.tokenizer import IMAGE_MARKS
@@ -72,7 +72,7 @@ def new_seeing_model(
     network = Qwen3VLForConditionalGeneration(config)
     _widen(network)
     return LanguageModel(
-        network, tokenizer, sight=Sight(config, tokenizer, processor, ImageBook(images))
+        network, tokenizer, vision=VisionSpec(config, tokenizer, processor, ImageBook(images))
     )
 
 

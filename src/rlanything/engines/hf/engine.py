@@ -9,8 +9,8 @@ from torch import Tensor
 
 from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.hf.cache import RaggedCache, shared_length
-from rlanything.engines.hf.draft import Draft, draw
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.partial_completion import PartialCompletion, draw
 from rlanything.records import Completion
 
 BATCH_ROWS = 128
@@ -78,19 +78,19 @@ class HFEngine:
         for samples in sorted({len(request.seeds) for request in requests}):
             chosen = [i for i, request in enumerate(requests) if len(request.seeds) == samples]
             chosen = [chosen[i] for i in cache.bring_together([rows[i] for i in chosen])]
-            drafts = [
+            partials = [
                 [
-                    Draft.begin(requests[i], seed, sampling, self._lm.stop_ids)
+                    PartialCompletion.begin(requests[i], seed, sampling, self._lm.stop_ids)
                     for seed in requests[i].seeds
                 ]
                 for i in chosen
             ]
-            self._decode([rows[i] for i in chosen], drafts, first_logits[chosen], sampling)
-            for i, branches in zip(chosen, drafts, strict=True):
+            self._decode([rows[i] for i in chosen], partials, first_logits[chosen], sampling)
+            for i, branches in zip(chosen, partials, strict=True):
                 if samples == 1:
                     # The next prompt of the conversation may go on from here.
                     cache.tokens[rows[i]] += branches[0].token_ids[:-1][: branches[0].computed]
-                completions[i] = [draft.completion(self._lm) for draft in branches]
+                completions[i] = [partial.completion(self._lm) for partial in branches]
         return [each for _, each in sorted(zip(order, completions, strict=True))]
 
     def _share_prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
@@ -176,19 +176,19 @@ class HFEngine:
     def _decode(
         self,
         rows: Sequence[int],
-        drafts: Sequence[Sequence[Draft]],
+        partials: Sequence[Sequence[PartialCompletion]],
         logits: Tensor,
         sampling: Sampling,
     ) -> None:
-        """Runs the drafts of each row of the cache, equally many, to their end. `logits`
+        """Runs the partials of each row of the cache, equally many, to their end. `logits`
         [rows, vocab] are those of the prompts."""
         cache = self._cache
-        batch, samples = list(drafts), len(drafts[0])
+        batch, samples = list(partials), len(partials[0])
         # What is drawn is text.
         shifts = torch.tensor([[self._lm.shift(each[0].request.prompt_ids)] for each in batch])
         logits = logits.repeat_interleave(samples, 0)
         for drawn in range(sampling.max_tokens):
-            live = [i for i, each in enumerate(batch) if not all(draft.over for draft in each)]
+            live = [i for i, each in enumerate(batch) if not all(partial.over for partial in each)]
             if not live:
                 return
             if len(live) <= len(batch) // 2:
@@ -197,17 +197,19 @@ class HFEngine:
                 logits = logits.unflatten(0, (len(batch), samples))[live].flatten(0, 1)
                 rows, batch = [rows[i] for i in live], [batch[i] for i in live]
                 shifts = shifts[live]
-            every = [draft for each in batch for draft in each]
-            allowed = [draft.next_allowed() for draft in every]
+            every = [partial for each in batch for partial in each]
+            allowed = [partial.next_allowed() for partial in every]
             tokens, logprobs = draw(logits, allowed, [d.next_uniform() for d in every], sampling)
-            for draft, token, logprob, among in zip(every, tokens, logprobs, allowed, strict=True):
-                if not draft.over:
-                    draft.take(token, logprob, among)
-            if all(draft.over for draft in every):
+            for partial, token, logprob, among in zip(
+                every, tokens, logprobs, allowed, strict=True
+            ):
+                if not partial.over:
+                    partial.take(token, logprob, among)
+            if all(partial.over for partial in every):
                 return
             positions, mask = cache.begin_branches(rows, samples, drawn)
             # Those that are over ride along, with what was forced upon them.
-            ids = torch.tensor([[draft.next_input() for draft in each] for each in batch])
+            ids = torch.tensor([[partial.next_input() for partial in each] for each in batch])
             hidden = self._lm.hidden_states(ids, positions + shifts, mask, cache)
             logits = self._lm.logits(hidden.flatten(0, 1))
 

@@ -27,7 +27,7 @@ from rlanything.engines.hf.completeness import check_vocabulary, read_adapters, 
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.gguf import find_gguf, unpacked
 from rlanything.engines.hf.hub import check_hub
-from rlanything.engines.hf.images import FAMILIES
+from rlanything.engines.hf.vision_spec import FAMILIES
 from rlanything.engines.shipped import is_path
 
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")

@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from rlanything.config.roles import LoraSettings
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel, has_adapters
-from rlanything.engines.hf.vision import tower_weights
+from rlanything.engines.hf.vision_tower import tower_weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.attention import trie_arguments
 from rlanything.engines.hf.decoder_cache import cache_arguments
-from rlanything.engines.hf.images import Sight, find_sight
 from rlanything.engines.hf.loading import open_files, put
 from rlanything.engines.hf.probing import (
     SEE_TYPES,
@@ -25,10 +24,11 @@ from rlanything.engines.hf.probing import (
     reason_of,
 )
 from rlanything.engines.hf.shards import whole_weights
-from rlanything.engines.hf.sharing import seeing_problems, sharing_problem
+from rlanything.engines.hf.sharing import sharing_problem, vision_problems
 from rlanything.engines.hf.text import ModelText
 from rlanything.engines.hf.turns import end_of_turn
-from rlanything.engines.hf.vision import Eyes, tower_weights
+from rlanything.engines.hf.vision_spec import VisionSpec, find_vision
+from rlanything.engines.hf.vision_tower import VisionTower, tower_weights
 from rlanything.engines.images import ImageBook
 
 
@@ -43,10 +43,10 @@ class LanguageModel(ModelText):
         network: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         autocast: torch.dtype | None = None,
-        sight: Sight | None = None,
-        blind: str = "it was loaded without its image processor",
+        vision: VisionSpec | None = None,
+        no_vision_reason: str = "it was loaded without its image processor",
     ) -> None:
-        """`autocast`: computes in this type while the weights stay in theirs; `sight`: how it takes
+        """`autocast`: computes in this type while the weights stay in theirs; `spec`: how it takes
         in images, `blind`: why it does not.
 
         Raises `ModelError` for a network without an output layer."""
@@ -69,23 +69,25 @@ class LanguageModel(ModelText):
             )
         self.head: nn.Module = head
         self.decoder: nn.Module = find_decoder(network)
-        self.blind, self.sight = blind, sight
+        self.vision = vision
+        self.no_vision_reason = no_vision_reason
         self.context = _context_of(network)
-        self._eyes: Eyes | None = None
-        if sight is not None:
-            self._eyes = Eyes(network, sight)
+        self._vision_tower: VisionTower | None = None
+        if vision is not None:
+            self._vision_tower = VisionTower(network, vision)
             shares = self.sharing_problem is None
-            problem, unseeing = seeing_problems(self, sight, shares)
+            problem, unusable = vision_problems(self, vision, shares)
             self.sharing_problem = self.sharing_problem or problem
-            if unseeing is not None:
-                self.blind, self.sight, self._eyes = unseeing, None, None
+            if unusable is not None:
+                self.no_vision_reason = unusable
+                self.vision = self._vision_tower = None
 
     @property
     def text(self) -> ModelText:
         """The part that may travel to a process that does not compute with the model."""
         end, stops = self.end_of_turn, self.stop_ids
         return ModelText(
-            self.name, self.tokenizer, end, stops, self.sight, self.blind, self.context
+            self.name, self.tokenizer, end, stops, self.vision, self.no_vision_reason, self.context
         )
 
     @property
@@ -104,7 +106,7 @@ class LanguageModel(ModelText):
             closed = ~mask.to(self.device)
             mask = closed.new_zeros(closed.shape, dtype=self.network.dtype)
             mask = mask.masked_fill(closed, float("-inf"))
-        body = self.decoder if self._eyes is None else self.network.base_model
+        body = self.decoder if self._vision_tower is None else self.network.base_model
         return self._decode(ids, positions, attention_mask=mask, **cache_arguments(body, cache))
 
     def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor:
@@ -117,10 +119,10 @@ class LanguageModel(ModelText):
 
     def _decode(self, ids: Tensor, positions: Tensor, **more: Any) -> Tensor:
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
-            if self._eyes is not None and self.sight is not None:
-                if self.sight.in_grid and positions.dim() == 2:
+            if self._vision_tower is not None and self.vision is not None:
+                if self.vision.in_grid and positions.dim() == 2:
                     positions = positions.expand(3, -1, -1)
-                return self._eyes.body(ids, position_ids=positions.to(self.device), **more)
+                return self._vision_tower.body(ids, position_ids=positions.to(self.device), **more)
             out = self.decoder(
                 input_ids=ids.to(self.device), position_ids=positions.to(self.device), **more
             )
@@ -128,30 +130,30 @@ class LanguageModel(ModelText):
 
     def positions(self, ids: Sequence[int] | np.ndarray) -> Tensor:
         """Returns the positions [tokens] of a sequence from its first token on, or [3, tokens]."""
-        if self.sight is None:
+        if self.vision is None:
             return torch.arange(len(ids))
-        return torch.from_numpy(self.sight.positions(ids))
+        return torch.from_numpy(self.vision.positions(ids))
 
     def shift(self, ids: Sequence[int]) -> int:
         """Returns by how much positions differ, behind a sequence, from the number of tokens."""
-        return 0 if self.sight is None else self.sight.shift(ids)
+        return 0 if self.vision is None else self.vision.shift(ids)
 
     @property
     def in_grid(self) -> bool:
         """Whether positions are [3, tokens], and not a token's number in its sequence."""
-        return self.sight is not None and self.sight.in_grid
+        return self.vision is not None and self.vision.in_grid
 
     def forget_images(self) -> None:
         """Drops what images were computed to be, which new weights may not compute."""
-        if self._eyes is not None:
-            self._eyes.forget()
+        if self._vision_tower is not None:
+            self._vision_tower.forget()
 
     def plain_inputs(self, ids: Sequence[int]) -> tuple[Tensor, dict[str, Any]]:
         """Returns ids [1, tokens] and what else transformers' own methods take with them: pixels,
         where images are among them."""
-        if self._eyes is None:
+        if self._vision_tower is None:
             return torch.tensor([list(ids)], device=self.device), {}
-        return self._eyes.plain(ids)
+        return self._vision_tower.plain(ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Returns [..., vocab] in float32, or float64 where the weights are; -inf for tokens that
@@ -167,9 +169,9 @@ class LanguageModel(ModelText):
     def possible(self, logits: Tensor) -> Tensor:
         """Returns logits [..., vocab] of which those of tokens that stand for images are -inf: one
         that was sampled could not be computed."""
-        if self.sight is None:
+        if self.vision is None:
             return logits
-        closed = torch.tensor(self.sight.closed, device=logits.device)
+        closed = torch.tensor(self.vision.closed, device=logits.device)
         return logits.index_fill(-1, closed, float("-inf"))
 
     def save(self, folder: Path, writes: bool = True) -> None:
@@ -184,8 +186,8 @@ class LanguageModel(ModelText):
         if writes:
             self.network.save_pretrained(folder, state_dict=state)
             self.tokenizer.save_pretrained(folder)
-            if self.sight is not None:
-                self.sight.processor.save_pretrained(folder)
+            if self.vision is not None:
+                self.vision.processor.save_pretrained(folder)
 
     def outline(self) -> LanguageModel:
         """Returns all of the model but its weights, small enough to be sent to other processes:
@@ -224,10 +226,10 @@ def load_model(
     put(network, str(source), device)
     _choose_trained(network, str(source), train_vision)
     autocast = torch.bfloat16 if dtype == "bfloat16" else None
-    sight, blind = find_sight(
+    vision, no_vision_reason = find_vision(
         network.config, opened.tokenizer, opened.load_processor, ImageBook(images)
     )
-    model = LanguageModel(network, opened.tokenizer, autocast, sight, blind)
+    model = LanguageModel(network, opened.tokenizer, autocast, vision, no_vision_reason)
     _check_logits(model, str(source))
     if not trains:
         _freeze(network, autocast)

@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from rlanything.engines.base import Request, Sampling
-from rlanything.engines.hf.draft import Draft, draw
 from rlanything.engines.hf.model import LanguageModel
+from rlanything.engines.hf.partial_completion import PartialCompletion, draw
 from rlanything.engines.hf.probing import own_settings_aside
 from rlanything.records import Completion
 
@@ -45,7 +45,7 @@ class PlainEngine:
 
     def _sample(self, request: Request, seed: int, sampling: Sampling) -> Completion:
         model = self._lm
-        draft = Draft.begin(request, seed, sampling, model.stop_ids)
+        partial = PartialCompletion.begin(request, seed, sampling, model.stop_ids)
         settings = GenerationConfig(
             do_sample=False,
             max_new_tokens=sampling.max_tokens,
@@ -63,28 +63,30 @@ class PlainEngine:
             network.generate(
                 ids,
                 generation_config=settings,
-                logits_processor=LogitsProcessorList([_Drawing(model, draft, sampling)]),
+                logits_processor=LogitsProcessorList([_Drawing(model, partial, sampling)]),
                 **images,
             )
-        return draft.completion(model)
+        return partial.completion(model)
 
 
 class _Drawing(LogitsProcessor):
     """Draws each next token itself and leaves `generate` no other to take."""
 
-    def __init__(self, model: LanguageModel, draft: Draft, sampling: Sampling) -> None:
+    def __init__(
+        self, model: LanguageModel, partial: PartialCompletion, sampling: Sampling
+    ) -> None:
         self._lm = model
-        self._draft = draft
+        self._partial = partial
         self._sampling = sampling
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """scores [1, vocab], the raw logits in float32."""
-        draft = self._draft
+        partial = self._partial
         # On some devices `generate` notices the end one token late and drops what it did meanwhile.
-        if not draft.over:
-            allowed, scores = draft.next_allowed(), self._lm.possible(scores)
-            [token], [logprob] = draw(scores, [allowed], [draft.next_uniform()], self._sampling)
-            draft.take(token, logprob, allowed)
+        if not partial.over:
+            allowed, scores = partial.next_allowed(), self._lm.possible(scores)
+            [token], [logprob] = draw(scores, [allowed], [partial.next_uniform()], self._sampling)
+            partial.take(token, logprob, allowed)
         only = torch.full_like(scores, float("-inf"))
-        only[:, draft.token_ids[-1]] = 0
+        only[:, partial.token_ids[-1]] = 0
         return only

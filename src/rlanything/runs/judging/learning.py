@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlanything.cluster.open import Here, Trained
+from rlanything.cluster.open import InProcessModels, Trained
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.progress import Progress
 from rlanything.roles.chat_model import LocalChatModel
@@ -110,7 +110,7 @@ def _open(
     source: JudgeSource, recipe: Recipe, directory: Path, position: Position, begin: bool
 ) -> LearningJudgeRun:
     domain, checkpoint = source.prompts(recipe), position.checkpoint
-    trained = Here(recipe.threads).trained(
+    trained = InProcessModels(recipe.threads).trained(
         trained_source(recipe, checkpoint, (), "judge", recipe.judge)
     )
     if checkpoint is not None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.cluster.open import Here
+from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
@@ -59,7 +59,7 @@ class JudgeSource:
         self.refuse_unread()
         recipe = with_judge(self.recipe(), self.target, progress)
         domain = self.prompts(recipe)
-        models = Here(recipe.threads)
+        models = InProcessModels(recipe.threads)
         return build_judge(
             recipe.judge, domain, lambda: build_chat_model(recipe.judge, "judge", models)
         )

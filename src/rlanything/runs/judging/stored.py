@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rlanything.cluster.open import Here
+from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import LabellerConfig
 from rlanything.domains.base import Domain, UnitTestDomain
@@ -142,7 +142,7 @@ def run_judge_eval(args: JudgeEvalArgs, progress: Progress) -> JudgeEvalResult:
         )
     judging = _judge_recipe(args, progress)
     played, recorded = _trajectories(args, isinstance(domain, UnitTestDomain))
-    day, models = day_begun(args.run), Here(judging.threads)
+    day, models = day_begun(args.run), InProcessModels(judging.threads)
     config, images = judging.judge, (args.run / IMAGES,)
     judge = build_judge(
         config, domain, lambda: build_chat_model(config, "judge", models, day, images)
@@ -268,7 +268,7 @@ def _labelled(
     if there is not None:  # keep the settings of the run's own labeller
         chosen = f"evaluation.labeller.model={named}"
     recipe = load_recipe(args.run / RECIPE, [*free, chosen, *own], allow_code=args.allow_code)
-    models = Here(recipe.threads)
+    models = InProcessModels(recipe.threads)
     images = (args.run / IMAGES,)
     labeller = build_labeller(recipe, domain, day_begun(args.run), models, images)
     assert labeller is not None  # it has just been named

@@ -1,4 +1,4 @@
-"""`rlanything ablate`: a recipe with parts left out, over several seeds."""
+"""`rlanything ablate`: compares a recipe with parts left out, over several seeds."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def ablate(
             "single arms, or NAME:section.key=value,... Repeat, or separate names by commas."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm, one a seed.")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, one run of each arm.")] = 5,
     first_seed: Annotated[
-        int, typer.Option(min=0, help="The first of them, to divide seeds over machines or days.")
+        int, typer.Option(min=0, help="First seed, to divide seeds over machines or days.")
     ] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Where the runs are kept; default: runs/ablation-RECIPE.")
+        Path | None, typer.Option(help="Folder of the runs; default: runs/ablation-RECIPE.")
     ] = None,
     parallel: Annotated[
-        int | None, typer.Option(min=1, help="Runs at once; default: one for each core.")
+        int | None, typer.Option(min=1, help="Number of parallel runs; default: one per core.")
     ] = None,
     page: Annotated[
         Path | None,

@@ -14,7 +14,7 @@ from rlanything.terminal import Terminal, show, write_json
 
 def judge_check(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
-    episodes: Annotated[int, typer.Option(min=1, help="Steps are drawn from this many.")] = 32,
+    episodes: Annotated[int, typer.Option(min=1, help="Number of episodes to draw from.")] = 32,
     allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:

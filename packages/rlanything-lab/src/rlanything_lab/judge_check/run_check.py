@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from rlanything.cluster.open import Here
+from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import JudgeConfig
 from rlanything.domains.base import Domain, UnitTestDomain
@@ -110,7 +110,7 @@ def check_judge(
             f"{run} has no recorded evaluation of its judge: train with evaluation.episodes and "
             "evaluation.judged_episodes above 0"
         )
-    models = Here(recipe.threads)
+    models = InProcessModels(recipe.threads)
     seed = derive(recipe.seed, "judge check")
     drawn = draw(domain.action_marker, recorded, labels, STEPS_PER_EPISODE, seed)
 

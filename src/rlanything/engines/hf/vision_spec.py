@@ -17,7 +17,7 @@ from rlanything.engines.images import MOST_TOKENS, ImageBook, png_size, split_id
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ImageTokens:
     """An image as a model takes it in."""
 
     text: str
@@ -33,7 +33,7 @@ class Picture:
 class VisionFamily:
     """The ways of a kind of models with images."""
 
-    picture: Callable[[Sight, int, int], Picture]
+    image_tokens: Callable[[VisionSpec, int, int], ImageTokens]
     """Returns how an image of a height and a width in pixels is taken in."""
     joined: int = 0
     """The dimension of pixels along which several images lie behind one another."""
@@ -43,7 +43,7 @@ class VisionFamily:
     """What the family's own processor asks of the one for images."""
 
 
-class Sight:
+class VisionSpec:
     """Where a model's images are, and how it takes them in."""
 
     def __init__(
@@ -70,27 +70,27 @@ class Sight:
         self.in_grid = config.model_type in IN_GRID
         """Whether positions have three axes: time, row and column."""
         self._sizes: dict[str, tuple[int, int]] = {}
-        self._pictures: dict[tuple[int, int], Picture] = {}
+        self._by_size: dict[tuple[int, int], ImageTokens] = {}
         """By height and width: a run has many images, and few sizes."""
 
-    def picture(self, name: str) -> Picture:
+    def image_tokens(self, name: str) -> ImageTokens:
         """Returns how an image is taken in. Raises `ModelError` where it cannot be."""
         if name not in self._sizes:
             self._sizes[name] = png_size(self.book.data(name), name)
         size = self._sizes[name]
-        if size not in self._pictures:
-            picture = self.family.picture(self, *size)
-            if picture.tokens > MOST_TOKENS:
+        if size not in self._by_size:
+            tokens = self.family.image_tokens(self, *size)
+            if tokens.tokens > MOST_TOKENS:
                 raise ModelError(
-                    f"image {name} would be {picture.tokens} tokens, at most {MOST_TOKENS} can be; "
+                    f"image {name} would be {tokens.tokens} tokens, at most {MOST_TOKENS} can be; "
                     "lower the largest size in preprocessor_config.json"
                 )
-            self._pictures[size] = picture
-        return self._pictures[size]
+            self._by_size[size] = tokens
+        return self._by_size[size]
 
     def virtual(self, name: str) -> range:
         """Returns the ids of an image's tokens."""
-        return virtual_ids(self.book.key(name), self.picture(name).tokens)
+        return virtual_ids(self.book.key(name), self.image_tokens(name).tokens)
 
     def placed(self, ids: Sequence[int], names: Sequence[str]) -> list[int]:
         """Returns token ids in which placeholders stand for images, these in their order, with the
@@ -124,7 +124,7 @@ class Sight:
         depths = np.arange(len(tokens))
         positions = np.tile(depths, (3, 1))
         for start, name in self.images_of(tokens):
-            picture = self.picture(name)
+            picture = self.image_tokens(name)
             assert picture.grid is not None
             rows, columns = picture.grid
             base, end = positions[0, start], start + picture.tokens
@@ -140,13 +140,15 @@ class Sight:
         the number of tokens before it."""
         if not self.in_grid:
             return 0
-        pictures = [self.picture(name) for _, name in self.images_of(np.array(ids, dtype=np.int64))]
+        pictures = [
+            self.image_tokens(name) for _, name in self.images_of(np.array(ids, dtype=np.int64))
+        ]
         return sum(max(each.grid or (0, 0)) - each.tokens for each in pictures)
 
 
-def find_sight(
+def find_vision(
     config: Any, tokenizer: PreTrainedTokenizerBase, load: Callable[[], Any], book: ImageBook
-) -> tuple[Sight | None, str]:
+) -> tuple[VisionSpec | None, str]:
     """Returns how a model sees, or None and why it does not. `load` gives its image processor."""
     if getattr(config, "vision_config", None) is None:
         return None, "it is a model of text alone"
@@ -155,56 +157,56 @@ def find_sight(
     if importlib.util.find_spec("PIL") is None:
         return None, "reading images needs Pillow (pip install 'rlanything[vision]')"
     try:
-        return Sight(config, tokenizer, load(), book), ""
+        return VisionSpec(config, tokenizer, load(), book), ""
     except (OSError, ValueError, ImportError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         return None, f"its image processor cannot be used ({reason})"
 
 
-def _qwen(sight: Sight, height: int, width: int) -> Picture:
+def _qwen(spec: VisionSpec, height: int, width: int) -> ImageTokens:
     # Loaded with the processor already, and so is Pillow.
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-    processor = sight.processor
+    processor = spec.processor
     merged = processor.patch_size * processor.merge_size
     least, most = processor.size["shortest_edge"], processor.size["longest_edge"]
     pixels = smart_resize(height, width, merged, least, most)
     rows, columns = (side // merged for side in pixels)
-    return Picture(sight.token * rows * columns, rows * columns, (rows, columns))
+    return ImageTokens(spec.token * rows * columns, rows * columns, (rows, columns))
 
 
-def _tiles(sight: Sight, height: int, width: int) -> Picture:
+def _tiles(spec: VisionSpec, height: int, width: int) -> ImageTokens:
     """Idefics3 and SmolVLM: tiles row by row, then the whole image, each as a square of tokens."""
-    vision = sight.config.vision_config
-    tokens = (vision.image_size // vision.patch_size) ** 2 // sight.config.scale_factor**2
-    _, rows, columns = sight.processor.get_number_of_image_patches(height, width)
-    around, tile = "<fake_token_around_image>", sight.token * tokens
+    vision = spec.config.vision_config
+    tokens = (vision.image_size // vision.patch_size) ** 2 // spec.config.scale_factor**2
+    _, rows, columns = spec.processor.get_number_of_image_patches(height, width)
+    around, tile = "<fake_token_around_image>", spec.token * tokens
     text = ""
     for row in range(1, rows + 1):
         line = (f"{around}<row_{row}_col_{column}>{tile}" for column in range(1, columns + 1))
         text += "".join(line) + "\n"
     text += "\n" if text else ""
     text += f"{around}<global-img>{tile}{around}"
-    return Picture(text, (rows * columns + 1) * tokens)
+    return ImageTokens(text, (rows * columns + 1) * tokens)
 
 
-def _llava(sight: Sight, height: int, width: int) -> Picture:
-    config, vision = sight.config, sight.config.vision_config
+def _llava(spec: VisionSpec, height: int, width: int) -> ImageTokens:
+    config, vision = spec.config, spec.config.vision_config
     tokens = (vision.image_size // vision.patch_size) ** 2
     # CLIP's towers have a token of their own before those of the patches.
     tokens += vision.model_type.startswith("clip")
     tokens -= config.vision_feature_select_strategy == "default"
-    return Picture(sight.token * tokens, tokens)
+    return ImageTokens(spec.token * tokens, tokens)
 
 
-def _internvl(sight: Sight, height: int, width: int) -> Picture:
-    config, vision = sight.config, sight.config.vision_config
+def _internvl(spec: VisionSpec, height: int, width: int) -> ImageTokens:
+    config, vision = spec.config, spec.config.vision_config
     patches = zip(vision.image_size, vision.patch_size, strict=True)
     tokens = math.prod(size // patch for size, patch in patches)
     tokens = int(tokens * config.downsample_ratio**2)
-    asked = sight.family.asked
-    tokens *= sight.processor.get_number_of_image_patches(height, width, asked)
-    return Picture(f"<img>{sight.token * tokens}</img>", tokens)
+    asked = spec.family.asked
+    tokens *= spec.processor.get_number_of_image_patches(height, width, asked)
+    return ImageTokens(f"<img>{spec.token * tokens}</img>", tokens)
 
 
 FAMILIES = {

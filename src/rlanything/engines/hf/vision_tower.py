@@ -17,7 +17,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from rlanything.engines.base import ModelError
-from rlanything.engines.hf.images import Sight
+from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything.engines.images import split_ids
 
 KEPT_FEATURES, KEPT_PIXELS = 1 << 29, 1 << 28
@@ -71,13 +71,13 @@ class Features:
         return sum(each.numel() * each.element_size() for each in (self.rows, *self.deep))
 
 
-class Eyes:
+class VisionTower:
     """The tower of a network, with the images that it has seen."""
 
-    def __init__(self, network: PreTrainedModel, sight: Sight) -> None:
-        self._sight = sight
+    def __init__(self, network: PreTrainedModel, spec: VisionSpec) -> None:
+        self._spec = spec
         self._body: Any = network.base_model
-        self._tower = list(tower_weights(network).values())
+        self._weights = list(tower_weights(network).values())
         self._features: Kept[Features] = Kept(KEPT_FEATURES)
         self._pixels: Kept[dict[str, Tensor]] = Kept(KEPT_PIXELS)
 
@@ -95,24 +95,24 @@ class Eyes:
     def _arguments(self, ids: Tensor) -> tuple[Tensor, dict[str, Any]]:
         """Returns ids with placeholders in the place of virtual ones, and the features that belong
         there. Raises `ModelError` for placeholders without an image."""
-        placeholder = self._sight.placeholder
+        placeholder = self._spec.placeholder
         if (ids == placeholder).any():
             raise ModelError(
-                f"token ids hold the placeholder {self._sight.token!r} of an image without saying "
+                f"token ids hold the placeholder {self._spec.token!r} of an image without saying "
                 "which image: give its virtual ids (engines/images.py)"
             )
         virtual = ids < 0
         if not virtual.any():
             return ids, {}
         keys, offsets = split_ids(ids[virtual].cpu().numpy())
-        images = [self.features(self._sight.book.name(key)) for key in np.unique(keys).tolist()]
+        images = [self.features(self._spec.book.name(key)) for key in np.unique(keys).tolist()]
         starts = np.cumsum([0, *(len(image.rows) for image in images)])[:-1]
         _, numbers = np.unique(keys, return_inverse=True)
         places = torch.from_numpy(starts[numbers] + offsets).to(self._body.device)
         rows = _gathered([image.rows for image in images], places)
         levels = zip(*(image.deep for image in images), strict=True)
         seen = SimpleNamespace(
-            pooler_output=rows if self._sight.family.in_one else (rows,),
+            pooler_output=rows if self._spec.family.in_one else (rows,),
             deepstack_features=[[_gathered(level, places)] for level in levels],
         )
         return ids.masked_fill(virtual, placeholder), {"mm_encoder_outputs": {"image": seen}}
@@ -126,7 +126,7 @@ class Eyes:
 
     @property
     def _trains(self) -> bool:
-        return any(weights.requires_grad for weights in self._tower)
+        return any(weights.requires_grad for weights in self._weights)
 
     def _kept(self, name: str) -> tuple[Features, int]:
         # Tensors of inference mode could not be part of a pass with gradients later on.
@@ -140,7 +140,7 @@ class Eyes:
         parts = pooled if isinstance(pooled, list | tuple) else [pooled]
         rows = torch.cat([part.reshape(-1, hidden) for part in parts])
         deep = getattr(out, "deepstack_features", None) or ()
-        if len(rows) != (tokens := self._sight.picture(name).tokens):
+        if len(rows) != (tokens := self._spec.image_tokens(name).tokens):
             raise ModelError(
                 f"image {name} has {tokens} tokens and {len(rows)} features: preprocessor_config"
                 ".json and config.json do not belong together; take both from one model"
@@ -150,7 +150,7 @@ class Eyes:
 
     def inputs(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Returns what the network itself reads of images, in their order, pixels and all."""
-        device, family = self._body.device, self._sight.family
+        device, family = self._body.device, self._spec.family
         read = [self._pixels.get(name, lambda name=name: self._process(name)) for name in names]
         # Grids have a row for each image, wherever its pixels are joined.
         dimensions = {"image_grid_thw": 0}
@@ -166,29 +166,29 @@ class Eyes:
         compute them by itself."""
         tokens = torch.tensor([list(ids)])
         virtual = tokens < 0
-        names = [name for _, name in self._sight.images_of(tokens[0].numpy())]
+        names = [name for _, name in self._spec.images_of(tokens[0].numpy())]
         more = self.inputs(names)
-        if more and self._sight.in_grid:
+        if more and self._spec.in_grid:
             more["mm_token_type_ids"] = virtual.int().to(self._body.device)
-        return tokens.masked_fill(virtual, self._sight.placeholder).to(self._body.device), more
+        return tokens.masked_fill(virtual, self._spec.placeholder).to(self._body.device), more
 
     def _process(self, name: str) -> tuple[dict[str, Tensor], int]:
-        read = pixels(self._sight, [opened(self._sight, name)])
+        read = pixels(self._spec, [opened(self._spec, name)])
         return read, sum(each.numel() * each.element_size() for each in read.values())
 
 
-def opened(sight: Sight, name: str) -> Any:
-    """Returns an image of a sight's book, opened by Pillow."""
+def opened(spec: VisionSpec, name: str) -> Any:
+    """Returns an image of a spec's book, opened by Pillow."""
     # The extra `vision`: what there is to see alone needs it.
     import PIL.Image
 
-    with PIL.Image.open(io.BytesIO(sight.book.data(name)), formats=["PNG"]) as image:
+    with PIL.Image.open(io.BytesIO(spec.book.data(name)), formats=["PNG"]) as image:
         return image.convert("RGB")
 
 
-def pixels(sight: Sight, images: Sequence[Any]) -> dict[str, Tensor]:
+def pixels(spec: VisionSpec, images: Sequence[Any]) -> dict[str, Tensor]:
     """Returns what towers read of opened images: pixels, resized as the model has it, and more."""
-    given = sight.processor([*images], return_tensors="pt", **sight.family.asked)
+    given = spec.processor([*images], return_tensors="pt", **spec.family.asked)
     return {key: given[key] for key in _READ if key in given}
 
 

@@ -1,21 +1,22 @@
-"""Gathers what seats answer: progress, results, failures, silence and deaths."""
+"""Calls to seats, and the collection of their answers: progress, results, failures, deaths."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
-from rlanything.cluster.base import Call, SeatLost
+from rlanything.cluster.base import Call, SeatLost, Seats
 from rlanything.cluster.seat import Done, Failed, SamplesDone
 
 
-class Answers(ABC):
-    """The driver's end of all seats, wherever these are."""
+class SeatPool(Seats):
+    """Base class of seats; a launcher says how messages reach them."""
 
     grace_seconds = 5.0
-    """What seats are given to end a call that failed on another: they may wait for it in vain."""
+    """Grace period for other seats to finish a call that failed on one of them."""
 
     def ask(
         self,
@@ -23,37 +24,32 @@ class Answers(ABC):
         seconds: float,
         on_progress: Callable[[int], None] | None = None,
     ) -> dict[int, Any]:
-        """Makes calls, by seat; see `Seats.ask`."""
         if not self.alive:
             raise SeatLost("the seats have ended")
         apart = all(call.apart for call in calls.values())
         try:
-            self._post(calls, seconds)
-            results, failures = self._gather(set(calls), seconds, on_progress, apart)
+            with self._translating_losses():
+                self._post(calls, seconds)
+                results, failures = self._gather(set(calls), seconds, on_progress, apart)
         except BaseException:
-            # An answer that is on its way would be taken for that to the next call.
+            # A late answer would be mistaken for the answer to the next call.
             self.close()
             raise
         if failures:
             raise failures[min(failures)]
         return results
 
-    @abstractmethod
-    def close(self) -> None:
-        """Ends all seats."""
-
-    @property
-    @abstractmethod
-    def alive(self) -> bool:
-        """See `Seats.alive`."""
+    def _translating_losses(self) -> AbstractContextManager[None]:
+        """Turns a launcher's own errors into `SeatLost`."""
+        return nullcontext()
 
     @abstractmethod
     def _post(self, messages: Mapping[int, Any], seconds: float) -> None:
-        """Has seats begin what they are asked for; one that is dead is found out later."""
+        """Sends messages, by seat; a dead seat is detected later."""
 
     @abstractmethod
     def _wait(self, waiting: Collection[int], seconds: float) -> list[int]:
-        """Returns the seats that have said something; none: all were silent for so long."""
+        """Returns the seats that have sent a message; empty: all were silent for this long."""
 
     @abstractmethod
     def _receive(self, number: int, seconds: float) -> SamplesDone | Done | Failed:
@@ -66,17 +62,17 @@ class Answers(ABC):
         on_progress: Callable[[int], None] | None = None,
         apart: bool = False,
     ) -> tuple[dict[int, Any], dict[int, Exception]]:
-        """Returns what the seats that are at work say in the end: results, and failures."""
+        """Returns the results and the failures of the waiting seats, by seat."""
         results: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
         deadline = time.monotonic() + seconds
         while waiting:
             ready = self._wait(waiting, max(deadline - time.monotonic(), 0.0))
             if not ready:
-                if failures:  # the others wait for those that failed, and would for ever
+                if failures:  # the others wait for the failed ones, and would wait forever
                     break
                 late = ", ".join(map(str, sorted(waiting)))
-                self._lose(f"nothing was heard of seat {late} for {seconds:g} s")
+                self._lose(f"no message from seat {late} for {seconds:g} s")
             for number in ready:
                 message = self._receive(number, seconds)
                 if isinstance(message, SamplesDone):

@@ -17,7 +17,7 @@ from rlanything.records import Completion
 
 
 @dataclass(slots=True)
-class Draft:
+class PartialCompletion:
     """One sample of a request, as far as it is drawn."""
 
     request: Request
@@ -35,14 +35,14 @@ class Draft:
     @classmethod
     def begin(
         cls, request: Request, seed: int, sampling: Sampling, stop_ids: Sequence[int]
-    ) -> Draft:
+    ) -> PartialCompletion:
         # One uniform number a token, from the sample's own seed: what a sample draws does not
         # depend on its neighbours in the batch, nor on the engine.
         uniforms = np.random.default_rng(seed).random(sampling.max_tokens)
         walker = ChoiceWalker(request.choices) if request.choices else None
-        draft = cls(request, uniforms, walker, frozenset(stop_ids))
-        draft._take_forced_end()
-        return draft
+        partial = cls(request, uniforms, walker, frozenset(stop_ids))
+        partial._take_forced_end()
+        return partial
 
     @property
     def over(self) -> bool:
@@ -53,12 +53,12 @@ class Draft:
         return self.walker.allowed() if self.walker else ()
 
     def next_uniform(self) -> float:
-        """Returns the next uniform, the last one again for a draft that is over, which may still
+        """Returns the next uniform, the last one again for a partial that is over, which may still
         ride along in a batch."""
         return float(self.uniforms[min(len(self.token_ids), len(self.uniforms) - 1)])
 
     def next_input(self) -> int:
-        """Returns the next token to compute, the last one again for a draft that rides along."""
+        """Returns the next token to compute, the last one again for a partial that rides along."""
         token = self.token_ids[min(self.computed, len(self.token_ids) - 1)]
         self.computed = min(self.computed + 1, len(self.token_ids))
         return token
