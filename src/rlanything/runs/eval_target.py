@@ -196,7 +196,13 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
     tasks = checked_tasks(domain, args.split, args.episodes, args.seed)
     day = None
     if isinstance(target, RunTarget):
-        recipe, day = with_weights(recipe, _policy_checkpoint(target, progress)), target.day
+        checkpoint = target.checkpoint(progress)
+        if not (checkpoint / recipe.acting).is_dir():
+            raise RecipeError(
+                f"{target.name} has a judge that was served, and no policy: `rlanything judge-eval "
+                f"{typed(target.name)} --trajectories RUN` evaluates it"
+            )
+        recipe, day = with_weights(recipe, checkpoint), target.day
     models = InProcessModels(recipe.threads)
     chat_model = partial(build_chat_model, models=models, day=day, images=(images,))
     agent = _agent(args, target, recipe, domain, chat_model)
@@ -293,16 +299,6 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
     return load_recipe(data, overrides, allow_code=args.allow_code, place=target.name)
 
 
-def _policy_checkpoint(target: RunTarget, progress: Progress) -> Path:
-    checkpoint = target.checkpoint(progress)
-    if not (checkpoint / "policy").is_dir():
-        raise RecipeError(
-            f"{target.name} has a judge that was served, and no policy: `rlanything judge-eval "
-            f"{typed(target.name)} --trajectories RUN` evaluates it"
-        )
-    return checkpoint
-
-
 def _agent(
     args: EvalArgs,
     target: Target,
@@ -315,7 +311,7 @@ def _agent(
             raise RecipeError(f"--temperature: {target.name} samples from no model; leave it out")
         return PLAYERS[target.name](domain)
     chosen = recipe.evaluation.temperature if args.temperature is None else args.temperature
-    return build_policy(chat_model(recipe.policy, "policy"), domain, recipe.policy, chosen)
+    return build_policy(chat_model(recipe.policy, recipe.acting), domain, recipe.policy, chosen)
 
 
 def _judge(

@@ -42,16 +42,14 @@ class RunTarget:
         override that names another model than the run's own."""
         check_run(Path(self.name))
         recipe = load_recipe(Path(self.name) / RECIPE, overrides, allow_code=allow_code)
-        own = {"roles"} | {
-            f"{role}{end}" for role in recipe.trained_roles for end in ("", ".model")
-        }
+        trained = recipe.trained_roles
+        own = {"roles", *trained, *(f"{role}.model" for role in trained)}
         for key in (override.partition("=")[0] for override in overrides):
-            if key.removeprefix("roles.") not in own:
-                continue
-            raise RecipeError(
-                f"{key}: {self.name} is asked with the model that it trained: leave this out, "
-                "or name single keys"
-            )
+            if key.removeprefix("roles.") in own:
+                raise RecipeError(
+                    f"{key}: {self.name} is asked with the model that it trained: leave this out, "
+                    "or name single keys"
+                )
         return recipe
 
     def checkpoint(self, progress: Progress) -> Path:
