@@ -29,7 +29,7 @@ from rlanything.domains.teaching import (
     StepTeacher,
 )
 from rlanything.engines.base import Sampling
-from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.evaluation.judge_eval import JudgeEvalSet
 from rlanything.evaluation.labels import oracle_labels
