@@ -28,8 +28,7 @@ from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.choices import restricted_logprobs
-from rlanything.engines.hf.embedded import embedded_engine
-from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.engine import HFEngine, embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.learning.learner import Learner
 from rlanything.records import Completion, Sample

@@ -18,7 +18,7 @@ from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped
 from rlanything.engines.base import Engine, Request, Sampling
-from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.learning.learner import Learner
 from rlanything.loop import IterationResult, Loop

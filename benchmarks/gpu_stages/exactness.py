@@ -17,8 +17,7 @@ from gpu_stages.checks import Bench, Check, at_most
 from gpu_stages.made_up import Tagged, one_pack, random_model
 from rlanything.config.roles import PolicyConfig
 from rlanything.engines.hf.attention import FlexLayout, Layout, TileLayout
-from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.hf.shards import whole
+from rlanything.engines.hf.model import LanguageModel, full_tensor
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import pack
 from rlanything.learning.sharding import SINGLE, SeatGroup, seats_of_world
@@ -49,8 +48,8 @@ def step(
     own = LanguageModel(copy.deepcopy(model.network), model.tokenizer, model.autocast)
     Learner(own, settings, group=group).update(samples, 0)
     weights = list(own.network.parameters())
-    gradients = [whole(weight.grad) for weight in weights if weight.grad is not None]
-    return _flat(gradients), _flat([whole(weight.detach()) for weight in weights])
+    gradients = [full_tensor(weight.grad) for weight in weights if weight.grad is not None]
+    return _flat(gradients), _flat([full_tensor(weight.detach()) for weight in weights])
 
 
 def _flat(tensors: Sequence[Tensor]) -> Tensor:

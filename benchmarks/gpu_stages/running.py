@@ -15,7 +15,7 @@ from rlanything.config.engines import EngineSetting
 from rlanything.config.shipped import shipped_files
 from rlanything.domains.base import DomainError
 from rlanything.engines.base import Engine, Request, Sampling
-from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.learning.packing import pack

@@ -27,7 +27,7 @@ from rlanything.engines.base import ModelError
 from rlanything.engines.hf import damage
 from rlanything.engines.hf.damage import SlowTemplate, reading, rendering
 from rlanything.engines.hf.model import load_model
-from rlanything.engines.hf.turns import end_of_turn
+from rlanything.engines.hf.text import end_of_turn
 from rlanything.records import Message
 from rlanything.roles.chat_template import Chat
 

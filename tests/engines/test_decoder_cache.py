@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, Cache, LlamaConfig, Qwen2Config, 
 
 from rlanything.engines.hf.cache import RaggedCache
 from rlanything.engines.hf.decoder_cache import DecoderCache, cache_arguments
-from rlanything.engines.hf.sharing import sharing_problem
+from rlanything.engines.hf.probing import sharing_problem
 
 OVERRIDDEN = sorted(name for name in vars(DecoderCache) if name[0] != "_")
 

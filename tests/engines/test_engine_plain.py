@@ -12,8 +12,7 @@ from transformers import GenerationConfig
 
 from helpers.tiny import plain_logprobs, tiny_model, tiny_recurrent_model, tiny_sliding_model
 from rlanything.engines.base import Choices, Engine, ModelError, Request, Sampling
-from rlanything.engines.hf.embedded import embedded_engine
-from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.engine import HFEngine, embedded_engine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.plain import PlainEngine
 from rlanything.records import Completion

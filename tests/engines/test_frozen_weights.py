@@ -15,8 +15,7 @@ from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import AdapterConfig, JudgeConfig, PolicyConfig, RoleConfig
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Request, Sampling
-from rlanything.engines.hf.embedded import embedded_engine
-from rlanything.engines.hf.engine import HFEngine
+from rlanything.engines.hf.engine import HFEngine, embedded_engine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.plain import PlainEngine
 from rlanything.runs.build import build_components

@@ -14,7 +14,6 @@ from transformers import RwkvConfig, RwkvForCausalLM
 
 from helpers.tiny import plain_logits, tiny_model, tiny_tokenizer
 from rlanything.engines.base import ModelError
-from rlanything.engines.hf import hub
 from rlanything.engines.hf.model import LanguageModel, load_model
 
 TOKENIZER = tiny_tokenizer()
@@ -83,8 +82,8 @@ def test_an_id_of_a_hub_that_cannot_be_reached_is_one_line_at_once(monkeypatch):
         tries.append(address)
         raise socket.gaierror("Name or service not known")
 
-    monkeypatch.setattr(hub, "getproxies", dict)
-    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(loading, "getproxies", dict)
+    monkeypatch.setattr(loading.constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(ModelError) as error:
         load_model("nobody/nothing-here", "float32")

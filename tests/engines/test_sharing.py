@@ -24,7 +24,7 @@ from helpers.tiny import tiny_model, tiny_recurrent_model, tiny_sliding_model
 from rlanything.engines.hf.attention import ATTENTION
 from rlanything.engines.hf.cache import RaggedCache
 from rlanything.engines.hf.decoder_cache import DecoderCache
-from rlanything.engines.hf.sharing import sharing_problem
+from rlanything.engines.hf.probing import sharing_problem
 
 SMALL: dict[str, Any] = {
     "vocab_size": 64,

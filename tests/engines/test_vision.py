@@ -42,7 +42,7 @@ from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.hf.plain import PlainEngine
-from rlanything.engines.hf.sharing import vision_problems
+from rlanything.engines.hf.probing import vision_problems
 from rlanything.engines.hf.vision_spec import ImageTokens, VisionSpec, find_vision
 from rlanything.engines.hf.vision_tower import Kept, tower_weights
 from rlanything.engines.images import ImageBook, noise_png

@@ -59,7 +59,7 @@ class Coin(TextDomain):
 """,
     "engine": """
 from rlanything.config.engines import EngineConfig
-from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.engine import embedded_engine
 from toys import CALLS
 
 

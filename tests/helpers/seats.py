@@ -23,8 +23,7 @@ from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.base import DivergedError, ModelError
 from rlanything.engines.hf.lora import add_adapters
-from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.hf.shards import whole
+from rlanything.engines.hf.model import LanguageModel, full_tensor
 from rlanything.learning import scorer
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
@@ -153,20 +152,20 @@ def update(case: Case, group: SeatGroup, model: LanguageModel | None = None) -> 
     named = list(model.network.named_parameters())
     return {
         "statistics": statistics,
-        "gradients": {n: whole(w.grad) for n, w in named if w.grad is not None},
+        "gradients": {n: full_tensor(w.grad) for n, w in named if w.grad is not None},
         "weights": weights_of(model),
         "told": sum(told),
     }
 
 
 def weights_of(model: LanguageModel) -> dict[str, Tensor]:
-    return {n: whole(w.detach()).clone() for n, w in model.network.named_parameters()}
+    return {n: full_tensor(w.detach()).clone() for n, w in model.network.named_parameters()}
 
 
 def remembered(learner: Learner) -> dict[str, Tensor]:
     """What an optimizer has in its state, in full."""
     return {
-        f"{name}.{key}": whole(value).clone()
+        f"{name}.{key}": full_tensor(value).clone()
         for name, weights in learner._weights.items()
         for key, value in learner._optimizer.state.get(weights, {}).items()
     }

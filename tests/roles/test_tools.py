@@ -12,7 +12,7 @@ from helpers.scripted import ScriptedEngine
 from helpers.tiny import tiny_model
 from rlanything.domains.requests import RequestsRefused
 from rlanything.engines.base import PromptsTooLong, Request, Sampling
-from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Message, ToolCall
 from rlanything.roles.chat_model import Actions, ChatRequest, LocalChatModel

@@ -18,8 +18,7 @@ from rlanything.engines import shipped
 from rlanything.engines.base import Engine, ModelError
 from rlanything.engines.hf.loading import is_adapters
 from rlanything.engines.hf.lora import add_adapters
-from rlanything.engines.hf.model import LanguageModel, load_model
-from rlanything.engines.hf.shards import whole
+from rlanything.engines.hf.model import LanguageModel, full_tensor, load_model
 from rlanything.learning.base import Statistics
 from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
@@ -102,7 +101,7 @@ class TrainedModel(ServedModel):
         copies = dict(self.model.network.named_parameters())
         for name, weights in self.learning.network.named_parameters():
             if weights.requires_grad:
-                copies[name].copy_(whole(weights))
+                copies[name].copy_(full_tensor(weights))
 
 
 def prepare_torch(threads: int) -> None:

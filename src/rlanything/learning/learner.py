@@ -15,10 +15,8 @@ from rlanything.algorithm.losses.registry import load_loss
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import DivergedError, ModelError
 from rlanything.engines.hf.damage import reading
-from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.hf.probing import SEE_TYPES
-from rlanything.engines.hf.shards import whole
-from rlanything.engines.hf.sharing import stretched_positions
+from rlanything.engines.hf.model import LanguageModel, full_tensor
+from rlanything.engines.hf.probing import SEE_TYPES, stretched_positions
 from rlanything.learning.base import Statistics
 from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.reference import ReferenceModel
@@ -132,7 +130,7 @@ class Learner:
             norm = torch.nn.utils.clip_grad_norm_(
                 self._model.network.parameters(), self._settings.max_grad_norm
             )
-            norm = float(whole(norm))
+            norm = float(full_tensor(norm))
             totals.loss = self._group.total(totals.loss)
             if math.isfinite(totals.loss) and math.isfinite(norm):
                 self._optimizer.step()

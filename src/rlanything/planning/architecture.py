@@ -19,8 +19,7 @@ from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
 from rlanything.engines.hf.damage import reason_of
 from rlanything.engines.hf.gguf import find_gguf
-from rlanything.engines.hf.hub import check_hub
-from rlanything.engines.hf.loading import DEFAULT_ATTENTION, base_of, is_adapters
+from rlanything.engines.hf.loading import DEFAULT_ATTENTION, base_of, check_hub, is_adapters
 from rlanything.engines.hf.lora import attach, attach_as_in
 from rlanything.engines.hf.model import ModelError
 from rlanything.engines.hf.vision_tower import tower_weights

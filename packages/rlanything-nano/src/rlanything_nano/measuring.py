@@ -11,7 +11,7 @@ from typing import Any
 
 from rlanything.domains.base import Domain, DomainError, InvalidTask
 from rlanything.engines.base import Sampling
-from rlanything.engines.hf.embedded import embedded_engine
+from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.images import ImageBook, blank_png, png_size
 from rlanything.evaluation.intervals import wilson

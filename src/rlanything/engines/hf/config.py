@@ -35,7 +35,7 @@ class EmbeddedEngineConfig(EngineConfig):
     def build(self, model: LanguageModel, setting: EngineSetting) -> Engine:
         """Returns the engine that shares what prompts have in common, where the model allows it."""
         from rlanything.engines.deadline import TimedEngine
-        from rlanything.engines.hf.embedded import embedded_engine
+        from rlanything.engines.hf.engine import embedded_engine
 
         return TimedEngine(embedded_engine(model), setting.timeout_seconds, setting.role)
 

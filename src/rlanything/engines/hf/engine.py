@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from rlanything.engines.base import ModelError, Request, Sampling
+from rlanything.engines.base import Engine, ModelError, Request, Sampling
 from rlanything.engines.hf.cache import RaggedCache, shared_length
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.partial_completion import PartialCompletion, draw
+from rlanything.engines.hf.plain import PlainEngine
 from rlanything.records import Completion
 
 BATCH_ROWS = 128
@@ -231,3 +232,8 @@ def _length_groups(lengths: Sequence[int]) -> Iterator[list[int]]:
         group.append(i)
         real += lengths[i]
     yield group
+
+
+def embedded_engine(model: LanguageModel) -> Engine:
+    """Returns the batched engine; the plain one for models that it cannot compute."""
+    return HFEngine(model) if model.sharing_problem is None else PlainEngine(model)

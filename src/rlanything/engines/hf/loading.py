@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
+from huggingface_hub import constants, try_to_load_from_cache
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -26,7 +30,6 @@ from rlanything.engines.base import ModelError
 from rlanything.engines.hf.completeness import check_vocabulary, read_adapters, read_network
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.gguf import find_gguf, unpacked
-from rlanything.engines.hf.hub import check_hub
 from rlanything.engines.hf.vision_spec import FAMILIES
 from rlanything.engines.shipped import is_path
 
@@ -94,6 +97,24 @@ def open_files(source: str) -> Opened:
         return AutoImageProcessor.from_pretrained(base, backend="pil", trust_remote_code=False)
 
     return Opened(network, tokenizer, load_processor)
+
+
+def check_hub(model: str) -> None:
+    """Raises `ModelError` if a model is neither a folder nor in the cache, and the hub's name
+    cannot be resolved. Behind a proxy nothing is checked: names are the proxy's to resolve."""
+    if Path(model).exists() or constants.HF_HUB_OFFLINE or getproxies():
+        return
+    if isinstance(try_to_load_from_cache(model, "config.json"), str):
+        return
+    host = urlsplit(constants.ENDPOINT).hostname or ""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        raise ModelError(
+            f"cannot load model {model!r}: there is no such folder, it is not in the cache, and "
+            f"{host} cannot be reached ({error}); name a folder, or download it where there is a "
+            "network"
+        ) from None
 
 
 def put(network: nn.Module, source: str, device: str) -> None:

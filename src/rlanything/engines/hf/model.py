@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ from rlanything.engines.hf.probing import (
     looks_ahead,
     own_cache_works,
     reason_of,
+    sharing_problem,
+    vision_problems,
 )
-from rlanything.engines.hf.shards import whole_weights
-from rlanything.engines.hf.sharing import sharing_problem, vision_problems
-from rlanything.engines.hf.text import ModelText
-from rlanything.engines.hf.turns import end_of_turn
+from rlanything.engines.hf.text import ModelText, end_of_turn
 from rlanything.engines.hf.vision_spec import VisionSpec, find_vision
 from rlanything.engines.hf.vision_tower import VisionTower, tower_weights
 from rlanything.engines.images import ImageBook
@@ -180,7 +179,7 @@ class LanguageModel(ModelText):
 
         Processes that hold the model's shards all call it; one of them `writes`."""
         state: dict[str, Tensor] = {}
-        for names, tensor in whole_weights(self.network):
+        for names, tensor in full_state(self.network):
             if writes:
                 state |= dict.fromkeys(names, tensor.cpu())
         if writes:
@@ -303,3 +302,23 @@ def _check_logits(model: LanguageModel, source: str) -> None:
             f"model {source!r} changes its logits after the output layer, which is not supported; "
             f"{SEE_TYPES}"
         )
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Returns a tensor in full. Of one that several processes hold together (a `DTensor`) they
+    gather it, so all of them ask for the same ones in the same order."""
+    sharded: Any = tensor
+    return sharded.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def full_state(network: nn.Module) -> Iterator[tuple[list[str], Tensor]]:
+    """Yields each tensor of a network's state dict in full, with its names: tied ones have several.
+
+    One at a time: whoever drops what it does not need never holds all."""
+    parameters = dict(network.named_parameters(remove_duplicate=False))
+    state: dict[str, Tensor] = network.state_dict()
+    names: dict[int, list[str]] = {}
+    for name, tensor in state.items():
+        names.setdefault(id(parameters.get(name, tensor)), []).append(name)
+    for alike in names.values():
+        yield alike, full_tensor(state[alike[0]])

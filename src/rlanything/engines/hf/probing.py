@@ -1,17 +1,22 @@
-"""Questions to a network of transformers before it is used: which part is its decoder, whether it
-looks ahead, and whether its own cache can be relied on."""
+"""Checks of a network when it is loaded: its decoder, causality, caches, prefix sharing, vision."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
-from rlanything.engines.base import ModelError
+from rlanything.engines.base import DivergedError, ModelError
+from rlanything.engines.hf.attention import ATTENTION, trie_arguments
+from rlanything.engines.hf.cache import RaggedCache
+from rlanything.engines.hf.decoder_cache import cache_arguments
+from rlanything.engines.hf.vision_spec import VisionSpec
+from rlanything.engines.images import ImageBook, noise_png
 
 SEE_TYPES = "docs/model-types.md lists the model types that work, and how"
 """The remedy where the architecture of a model is the problem."""
@@ -20,6 +25,7 @@ TOLERANCE = 1e-3
 """Relative differences beyond this are no rounding in float32."""
 CACHE_TOLERANCE = 3e-5
 """The same of a cache, through which rounding is 2e-6: Nemotron-H and Zamba2 are off by 1e-4."""
+_PREFIX, _BRANCH = 5, 4
 
 
 def find_decoder(network: PreTrainedModel) -> nn.Module:
@@ -95,3 +101,202 @@ def own_settings_aside(network: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         network.generation_config = own
+
+
+def sharing_problem(network: PreTrainedModel) -> str | None:
+    """Returns why the model's sequences cannot share their beginnings; None if they can.
+
+    A window of thousands of tokens or positions that are stretched for long texts look right on
+    short ones, so configuration is asked first; then two sequences of a few tokens are computed as
+    a trie, token by token from the cache, and alone. A model that passes is left with our
+    attention, another as it was."""
+    config = network.config.get_text_config(decoder=True)
+    if not type(network).__module__.startswith("transformers."):
+        return "its code is not part of transformers"
+    layers = getattr(config, "layer_types", None)
+    if kinds := set(layers or ()) - {"full_attention"}:
+        return f"it has layers of type {', '.join(sorted(kinds))}"
+    window = None if layers else getattr(config, "sliding_window", None)
+    if window and getattr(config, "use_sliding_window", True):
+        return f"its attention slides over a window of {window} tokens"
+    if (rope := stretched_positions(network)) is not None:
+        return f"its positions ({rope} RoPE) depend on the length of a sequence"
+    return _measured_problem(network, find_decoder(network))
+
+
+def stretched_positions(network: PreTrainedModel) -> str | None:
+    """Returns the kind of RoPE whose angles change with the longest sequence of a batch; None: it
+    has none."""
+    rope = getattr(network.config.get_text_config(decoder=True), "rope_parameters", None) or {}
+    for layer in (rope, *(value for value in rope.values() if isinstance(value, dict))):
+        if layer.get("rope_type") in ("dynamic", "longrope"):
+            return layer["rope_type"]
+    return None
+
+
+@torch.inference_mode()
+def _measured_problem(network: PreTrainedModel, decoder: Any) -> str | None:
+    before, training = _attention(network), network.training
+    size = _PREFIX + 2 * _BRANCH
+    ids = torch.arange(size, device=network.device) % network.config.get_text_config().vocab_size
+    second = np.r_[:_PREFIX, _PREFIX + _BRANCH : size]
+    network.eval()
+    problem: str | None = None
+    doing = "compute a trie"
+    try:
+        alone: Tensor = decoder(input_ids=ids[None, second], use_cache=False).last_hidden_state[0]
+        if not alone.isfinite().all():
+            raise DivergedError
+        _set_attention(network, ATTENTION)
+        problem = _difference("as a trie", _as_trie(decoder, ids)[second], alone)
+        doing = "go on from a cache"
+        problem = problem or _difference("from a cache", _from_cache(decoder, ids), alone)
+    except DivergedError:
+        raise
+    except Exception as error:
+        # Whatever a model does that does not fit a trie, it cannot share, and says why.
+        problem = f"it cannot {doing} ({reason_of(error)})"
+    finally:
+        network.train(training)
+    if problem is not None and before is not None:
+        _set_attention(network, before)
+    return problem
+
+
+def _attention(network: PreTrainedModel) -> str | None:
+    return network.config.get_text_config(decoder=True)._attn_implementation
+
+
+def _set_attention(network: PreTrainedModel, name: str) -> None:
+    # A tower keeps its own, which looks in all directions.
+    sees = getattr(network.config, "vision_config", None) is not None
+    network.set_attn_implementation({"text_config": name} if sees else name)
+
+
+def _difference(how: str, states: Tensor, alone: Tensor) -> str | None:
+    difference = (states - alone).norm() / alone.norm()
+    if difference <= TOLERANCE:
+        return None
+    return f"{how} it computes something else (relative difference {difference:.1g})"
+
+
+def _as_trie(decoder: Any, ids: Tensor) -> Tensor:
+    """Returns the states [nodes, hidden] of a beginning and two branches in one pass."""
+    ends = np.full(len(ids), len(ids))
+    ends[_PREFIX : _PREFIX + _BRANCH] = _PREFIX + _BRANCH
+    positions = np.r_[: _PREFIX + _BRANCH, _PREFIX : _PREFIX + _BRANCH]
+    return decoder(
+        input_ids=ids[None],
+        position_ids=torch.from_numpy(positions)[None].to(ids.device),
+        **trie_arguments(ends, ids.device),
+    ).last_hidden_state[0]
+
+
+def _from_cache(decoder: Any, ids: Tensor) -> Tensor:
+    """Returns the states [tokens, hidden] of the beginning and the second branch as the engine
+    computes them: beside a row of another length, then a token of each branch at a time."""
+    cache = RaggedCache()
+    rows = cache.assign(("long", "short"), (ids[:_PREFIX].tolist(), ids[: _PREFIX - 2].tolist()))
+
+    def compute(tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        return decoder(
+            input_ids=tokens,
+            position_ids=positions.to(ids.device),
+            attention_mask=mask.to(ids.device),
+            **cache_arguments(decoder, cache),
+        ).last_hidden_state
+
+    begun = compute(ids[None, :_PREFIX].repeat(2, 1), *cache.begin(rows, _PREFIX))
+    for row, length in zip(rows, (_PREFIX, _PREFIX - 2), strict=True):
+        cache.tokens[row] += ids[:length].tolist()
+    branches = ids[_PREFIX:].view(2, _BRANCH).T
+    states = [
+        compute(tokens.repeat(2, 1), *cache.begin_branches(rows, 2, drawn))[0, 1:]
+        for drawn, tokens in enumerate(branches)
+    ]
+    return torch.cat([begun[0], *states])
+
+
+class VisionModel(Protocol):
+    """A model that may see, as it is asked about images."""
+
+    autocast: torch.dtype | None
+
+    @property
+    def network(self) -> PreTrainedModel: ...
+    def positions(self, ids: Sequence[int]) -> Tensor: ...
+    def plain_inputs(self, ids: Sequence[int]) -> tuple[Tensor, dict[str, Any]]: ...
+    def forget_images(self) -> None: ...
+    def hidden_states(
+        self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any | None = None
+    ) -> Tensor: ...
+    def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor: ...
+
+
+def vision_problems(
+    model: VisionModel, spec: VisionSpec, shares: bool
+) -> tuple[str | None, str | None]:
+    """Returns why a model's sequences with an image in them cannot share their beginnings, and why
+    it can be shown no images at all; None each if they can, and it can.
+
+    Measured on an image of noise, before two branches, against transformers' own computation from
+    pixels. `shares`: whether text could be shared; otherwise that is not asked of images."""
+    network: Any = model.network
+    own, training, autocast = spec.book, network.training, model.autocast
+    network.eval()
+    # In full precision, where rounding and errors are told apart.
+    spec.book, model.autocast = ImageBook(), None
+    try:
+        with torch.inference_mode():
+            return _measured_vision_problems(model, spec, shares)
+    except Exception as error:
+        # Whatever it is that does not fit, it is not shown images, and says why.
+        return None, f"it cannot compute an image ({reason_of(error)})"
+    finally:
+        spec.book, model.autocast = own, autocast
+        network.train(training)
+        model.forget_images()
+
+
+def _measured_vision_problems(
+    model: VisionModel, spec: VisionSpec, shares: bool
+) -> tuple[str | None, str | None]:
+    network: Any = model.network
+    image = spec.virtual(spec.book.add(noise_png(0, 64, 96 if spec.in_grid else 64)))
+    words = [token for token in range(64) if token not in spec.closed][: 2 * _BRANCH + 2]
+    begun = [*words[:2], *image]
+    branches = [words[2 : 2 + _BRANCH], words[2 + _BRANCH :]]
+    sequences = [[*begun, *branch] for branch in branches]
+    second = sequences[1]
+    ids, pixels = model.plain_inputs(second)
+    alone = network.base_model(input_ids=ids, use_cache=False, **pixels).last_hidden_state[0]
+    positions = model.positions(second)[..., None, :]
+    states = model.hidden_states(torch.tensor([second]), positions, None)[0]
+    if (problem := _difference("images", states, alone)) is not None or not shares:
+        return None, problem
+    size, common = len(begun) + 2 * _BRANCH, len(begun)
+    ends = np.full(size, size)
+    ends[common : common + _BRANCH] = common + _BRANCH
+    places = torch.cat(
+        [model.positions(sequences[0]), model.positions(second)[..., common:]], dim=-1
+    )
+    nodes = torch.tensor([*sequences[0], *branches[1]])
+    trie = model.trie_hidden_states(nodes, places, ends)
+    trie = torch.cat([trie[:common], trie[-_BRANCH:]])
+    if (problem := _difference("images as a trie", trie, alone)) is not None:
+        return problem, None
+    cached = _seen_from_cache(model, second, common)
+    return _difference("images from a cache", cached, alone), None
+
+
+def _seen_from_cache(model: VisionModel, ids: Sequence[int], begun: int) -> Tensor:
+    """Returns the states [tokens, hidden] of a sequence whose beginning is in a cache."""
+    cache, positions = RaggedCache(), model.positions(ids)
+    rows = cache.assign(("",), (ids,))
+    parts: list[Tensor] = []
+    for start, end in ((0, begun), (begun, len(ids))):
+        _, mask = cache.begin(rows, end - start)
+        part, places = torch.tensor([list(ids[start:end])]), positions[..., None, start:end]
+        parts.append(model.hidden_states(part, places, mask, cache)[0])
+        cache.tokens[rows[0]] += ids[start:end]
+    return torch.cat(parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import os
 import re
 import threading
@@ -20,11 +21,13 @@ from rlanything.backoff import asked_seconds, backoff_seconds
 from rlanything.engines.base import Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.images import ImageBook
-from rlanything.engines.openai.client import BoundedClient, Refused
-from rlanything.engines.openai.endings import says_no_credit, says_no_room, was_cut, was_withheld
 from rlanything.records import Message, Messages
 from rlanything.replies import BadReply, json_object, number, place, quoted
 from rlanything.surrogates import whole_characters
+
+# They log every header of a reply, in which the key may be.
+for name in ("httpx2", "httpcore2"):
+    logging.getLogger(name).setLevel(logging.WARNING)
 
 T = TypeVar("T")
 _PASSING = frozenset({408, 429})
@@ -38,6 +41,18 @@ SHARED_WITH_KEY = 6
 """A word is not shown with so many characters in a row of the key, in either direction."""
 SHORTEST_ENCODED = 12
 """Nor is one as long as the key, which may hold it encoded: of these characters at least."""
+_NO_ROOM = re.compile(
+    rb"context[ _](length|size|window)|model length|prompt is too long", re.IGNORECASE
+)
+_NO_CREDIT = re.compile(
+    rb"insufficient_quota|billing_(hard_limit_reached|not_active)|exceeded your current quota|"
+    rb"insufficient_(credits|funds|balance)|credit balance is too low",
+    re.IGNORECASE,
+)
+_CUT = frozenset({"length", "max_tokens", "model_length", "max_output_tokens"})
+_WITHHELD = frozenset(
+    {"content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii"}
+)
 
 
 class EndpointError(ValueError):
@@ -106,6 +121,43 @@ class _Fault(Exception):
         """Whether another try may fare better."""
         self.asked_seconds = asked_seconds
         """How long the endpoint asks to wait before it."""
+
+
+class Refused(Exception):
+    """A reply of another status than success."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class BoundedClient(openai.DefaultAsyncHttpxClient):
+    """Takes no reply of more than `most` bytes, unpacks none, and follows no redirect, which would
+    carry the prompt to another place. Of headers it gives the official client none to log."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(follow_redirects=False, headers={"Accept-Encoding": "identity"})
+        self._most = most
+
+    async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """Raises `Refused`, and `BadReply` for one that is too long."""
+        del stream
+        response = await super().send(request, stream=True, **options)
+        body = bytearray()
+        try:
+            async for chunk in response.aiter_raw():
+                body += chunk
+                if len(body) > self._most:
+                    break
+        finally:
+            await response.aclose()
+        if not response.is_success:
+            raise Refused(response.status_code, response.headers, bytes(body))
+        if len(body) > self._most:
+            raise BadReply(f"sent more than {self._most} bytes")
+        return type(response)(response.status_code, content=bytes(body), request=request)
 
 
 class Endpoint:
@@ -263,7 +315,7 @@ class Endpoint:
             if limit == "max_tokens" and b"max_completion_tokens" in refused.body:
                 self._limit = "max_completion_tokens"
                 return await self._try(client, messages, seed, sampling)
-            if says_no_room(refused.status, refused.body):
+            if _says_no_room(refused.status, refused.body):
                 self._usage.too_long += 1
                 return Answer("", "length")
             raise self._refusal(refused) from None
@@ -289,7 +341,7 @@ class Endpoint:
         words = self._quoted(_words(refused.body))
         what = f"answered {status}{f' ({words})' if words else ''}"
         variable = self._config.key_variable
-        no_credit = says_no_credit(status, refused.body)
+        no_credit = _says_no_credit(status, refused.body)
         if 300 <= status < 400:
             where = self._quoted(place(refused.headers.get("location", ""))) or "another path"
             what = f"answered {status} and points to {where}, to which prompts do not follow"
@@ -349,11 +401,35 @@ class Endpoint:
             raise self._no_answer(f"sent {size} bytes of text for max_tokens={max_tokens}")
         self._usage.prompt_tokens += prompt
         self._usage.completion_tokens += completion
-        self._usage.cut += (cut := was_cut(choice))
-        self._usage.refused += (refused := was_withheld(choice))
+        self._usage.cut += (cut := _was_cut(choice))
+        self._usage.refused += (refused := _was_withheld(choice))
         self._usage.empty += not (text.strip() or cut or refused or message.get("tool_calls"))
         # A filter leaves half an answer, as a limit does.
         return Answer(text, "length" if cut or refused else "stop")
+
+
+def _says_no_room(status: int, body: bytes) -> bool:
+    """Whether a refusal says that the prompt does not fit."""
+    return 400 <= status < 500 and bool(_NO_ROOM.search(body))
+
+
+def _says_no_credit(status: int, body: bytes) -> bool:
+    """Whether a refusal says that the account has nothing left: waiting does not help."""
+    return status == 402 or (status == 429 and bool(_NO_CREDIT.search(body)))
+
+
+def _was_cut(choice: Mapping[str, Any]) -> bool:
+    """Whether the limit of tokens cut an answer off."""
+    return _reason(choice) in _CUT
+
+
+def _was_withheld(choice: Mapping[str, Any]) -> bool:
+    """Whether the endpoint withheld an answer, or broke it off: a refusal, a content filter."""
+    return _reason(choice) in _WITHHELD or bool(choice["message"].get("refusal"))
+
+
+def _reason(choice: Mapping[str, Any]) -> str:
+    return str(choice.get("finish_reason") or "").lower()
 
 
 def _words(body: bytes) -> object:
