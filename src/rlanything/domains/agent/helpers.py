@@ -80,7 +80,7 @@ class Helpers:
                 return Response(error.response.content, error.status_code, media_type=_JSON)
             except openai.APIConnectionError as error:
                 raise Denial(
-                    f"helper {name!r}: {helper.url} does not answer ({error}); check that it is running",
+                    f"helper {name!r}: {helper.url} does not answer ({error}); see that it is up",
                     status=502,
                     code="helper_unavailable",
                 ) from None
