@@ -124,7 +124,7 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(nltk, "download", lambda *names, **_: asked.append(names))
     for game in ("Wordle-v0", "Hangman-v0", "WordLadder-v0"):
-        with pytest.raises(DomainError, match=r"needs data of NLTK.*nltk\.downloader words"):
+        with pytest.raises(DomainError, match=r"needs NLTK data.*nltk\.downloader words"):
             TextArenaDomain(game)
     assert asked == []
 

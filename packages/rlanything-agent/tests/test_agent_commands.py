@@ -263,12 +263,12 @@ def test_a_command_that_is_not_there_is_named(folder: Path) -> None:
     [
         (
             {"command": ["a"], "variables": {"A": "1\0--bind"}},
-            "variables: .A. is no name or has a zero",
+            "variables: .A. is not a name, or contains",
         ),
         ({"command": "python agent.py"}, "a list of words"),
         ({"command": ["a"], "outcome": "luck"}, "use last_line or exit_code"),
         ({"command": ["a"], "folder": "/nowhere"}, "/nowhere is not there"),
-        ({"command": ["a"], "memory_mb": 1}, "a whole number from 64 on"),
+        ({"command": ["a"], "memory_mb": 1}, "a whole number of 64 or more"),
         ({"command": ["a"], "solve": print}, "not both"),
         ({"command": ["a"], "check": "python check.py"}, "check must be a list of words"),
         ({"command": ["a"], "check": ["a"], "contained": False}, "check needs a box"),

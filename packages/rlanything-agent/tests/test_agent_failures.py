@@ -362,7 +362,7 @@ def test_a_program_that_asks_something_else_when_played_again_is_told_so(tmp_pat
         ({"tasks": []}, "holds no task"),
         ({"tasks": [{"id": "1"}]}, "instruction must be a text"),
         ({"tasks": [{"id": None, "instruction": "a"}]}, "id must be a text"),
-        ({"tasks": [{"id": "a\ud800", "instruction": "a"}]}, "halves of characters"),
+        ({"tasks": [{"id": "a\ud800", "instruction": "a"}]}, "unpaired surrogates"),
         ({"helpers": {"big": {"url": None}}}, "helpers: big: needs the url"),
         ({"tasks": [{"id": "1", "instruction": "a", "more": 1}]}, "unknown key 'more'"),
         ({"tasks": [{"id": "1", "instruction": "a"}] * 2}, "id '1' is used twice"),

@@ -165,7 +165,7 @@ def test_a_task_with_hints_alone_keeps_its_goal(tmp_path: Path) -> None:
     [
         ({"evaluator_list": {}}, "no list of objects"),
         ({"evaluator_list": [{"goal": "b"}, {"goal": "c"}]}, "two entries without an evaluator"),
-        ({"evaluator_list": [{"evaluator": {}}]}, "None is no name of a goal"),
+        ({"evaluator_list": [{"evaluator": {}}]}, "None is not a goal name"),
         ({"evaluator_list": [{"goal": "b", "evaluator": {}}]}, "instruction of the goal b is miss"),
         ({"evaluator_list": [{**PREPARED, "goal": "given"}]}, "the goal given twice"),
         ({"task_template": {"no": "Do it."}}, "task_template of the goal given"),
@@ -234,11 +234,11 @@ def test_an_evaluator_outside_the_list_stays_the_tasks_own(tmp_path: Path) -> No
     ("changed", "fault"),
     [
         ({"task_template": {"evaluator1": "x"}}, "instruction of the goal evaluator2 is missing"),
-        ({"task_template": None}, "task_template is no object"),
+        ({"task_template": None}, "task_template is not an object"),
         ({"task_template": {"evaluator2": 3}}, "instruction of the goal evaluator2"),
         ({"evaluator_list": {"evaluator1": BOLD, "evaluator2": 3}}, "evaluator of the goal ev"),
-        ({"evaluator_list": {"evaluator1": BOLD, "a b": ITALIC}}, "'a b' is no name of a goal"),
-        ({"hint": 3}, "hint is no text"),
+        ({"evaluator_list": {"evaluator1": BOLD, "a b": ITALIC}}, "'a b' is not a goal name"),
+        ({"hint": 3}, "hint is not a text"),
     ],
 )
 def test_a_file_that_cannot_be_read_ends_no_load(
@@ -285,8 +285,8 @@ def test_a_goal_that_needs_the_internet_keeps_its_task_out(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("file", "content", "fault"),
     [
-        ("test_all.json", "[]", "no list of ids for each application"),
-        ("test_all.json", '{"os": ["../a"]}', "is no task's id"),
+        ("test_all.json", "[]", "not a list of ids for each application"),
+        ("test_all.json", '{"os": ["../a"]}', "is not a task id"),
         ("test_all.json", "{", "is not JSON"),
         ("examples/os/a.json", "[" * 100_000, "is not JSON"),
         ("examples/os/a.json", '{"id": "b"}', "no task with the id a"),

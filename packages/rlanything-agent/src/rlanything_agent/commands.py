@@ -191,7 +191,7 @@ def _box(
     if program is None:
         raise DomainError(
             "bwrap is not installed, and a command is not run without it: install bubblewrap, or "
-            "set domain.options.contained=false where you trust the policy with this machine"
+            "set domain.options.contained=false if you trust the policy with this machine"
         )
     places, links = system()
     python = [Path(sys.prefix), Path(sys.base_prefix)]
@@ -260,15 +260,15 @@ def command_options(
         if not listed or not all(isinstance(word, str) for word in given):
             raise DomainError(f"{name} must be a list of words, such as [python, {name}.py]")
     if check and not contained:
-        raise DomainError("check needs a box: what is not contained is not ended for certain")
+        raise DomainError("check needs a box: without one, leftover processes may survive")
     if outcome not in ("last_line", "exit_code"):
         raise DomainError(f"outcome is {outcome!r}: use last_line or exit_code")
     if type(memory_mb) is not int or memory_mb < 64:
-        raise DomainError(f"memory_mb is {memory_mb!r}: give a whole number from 64 on")
+        raise DomainError(f"memory_mb is {memory_mb!r}: give a whole number of 64 or more")
     paths = [Path(place).absolute() for place in (folder or ".", *shown)]
     missing = next((path for path in paths if not path.exists()), None)
     if missing is not None:
-        raise DomainError(f"{missing} is not there: give folder and shown what the command reads")
+        raise DomainError(f"{missing} does not exist: name existing paths in folder and shown")
     if not isinstance(variables, Mapping) or any(
         value is None or isinstance(value, list | Mapping) for value in variables.values()
     ):
@@ -278,7 +278,7 @@ def command_options(
         )
     texts = {str(name): str(value) for name, value in variables.items()}
     if odd := next((name for name in texts if "\0" in name + texts[name] or "=" in name), None):
-        raise DomainError(f"variables: {odd!r:.80} is no name or has a zero in it; take it out")
+        raise DomainError(f"variables: {odd!r:.80} is not a name, or contains a NUL; remove it")
     return CommandOptions(
         tuple(words), outcome, paths[0], paths[1:], texts, memory_mb, contained, tuple(check)
     )

@@ -41,7 +41,7 @@ class TaskSet:
         if not tasks:
             known = ", ".join(name for name, members in self.by_split.items() if members)
             raise DomainError(
-                f"{self.place}: split {split!r} has no tasks; those with some: {known}; for "
+                f"{self.place}: split {split!r} has no tasks; use {known}; for "
                 "held-out ones set evaluation.splits"
             )
         random.Random(derive(seed, "agent", split)).shuffle(tasks)
@@ -81,7 +81,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
     except OSError as error:
         raise MissingData(f"tasks: {path} cannot be read ({error.strerror}); name a file") from None
     except UnicodeDecodeError:
-        raise DomainError(f"tasks: {path} is not UTF-8; save it as that") from None
+        raise DomainError(f"tasks: {path} is not UTF-8; save it as UTF-8") from None
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
@@ -97,7 +97,7 @@ def _task(place: str, row: Any) -> tuple[Task, str | None]:
         raise DomainError(f"{place}: a task is an object with id and instruction")
     row = {key: value for key, value in row.items() if not _is_missing(value)}
     if unknown := sorted(set(row) - _KEYS):
-        raise DomainError(f"{place}: unknown key {unknown[0]!r}; put what is your own into `data`")
+        raise DomainError(f"{place}: unknown key {unknown[0]!r}; put your own fields into `data`")
     for key in ("id", "instruction"):
         if not isinstance(row.get(key), str) or not row[key]:
             raise DomainError(f"{place}: {key} must be a text that is not empty")
@@ -108,7 +108,7 @@ def _task(place: str, row: Any) -> tuple[Task, str | None]:
             )
     named = "".join(row.get(key, "") for key in ("id", "split", "kind"))
     if re.search("[\ud800-\udfff]", named):
-        raise DomainError(f"{place}: {named!r:.80} cannot be stored: it has halves of characters")
+        raise DomainError(f"{place}: {named!r:.80} cannot be stored: it has unpaired surrogates")
     task = Task(row["id"], row["instruction"], row.get("kind", ""), dict(row.get("data", {})))
     return task, row.get("split")
 

@@ -57,7 +57,7 @@ class VerifiersDomain(AgentDomain):
         if not isinstance(named, Mapping) or not isinstance(named.get("id"), str):
             raise DomainError(f"taskset is {taskset!r:.80}: write its id, or {{id: ..., ...}}")
         if type(tasks) is not int or tasks < 1:
-            raise DomainError(f"tasks is {tasks!r:.80}: write how many, from 1 on")
+            raise DomainError(f"tasks is {tasks!r:.80}: give a whole number of 1 or more")
         rest = dict(_AGENT if env is None else env)
         config = json.dumps({**rest, "taskset": dict(named)})
         python, shown = _python()

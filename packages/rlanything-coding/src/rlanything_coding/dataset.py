@@ -160,7 +160,7 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
     """Returns the problem that an entry describes. Raises `DomainError` with the place if the entry
     does not have the module's format."""
     if not isinstance(entry, dict):
-        fail(place, f"{reprlib.repr(entry)} is no object", "write one object for each problem")
+        fail(place, f"{reprlib.repr(entry)} is not an object", "write one object for each problem")
     for key in ("question", "test_input", "test_output", "test_time_limit"):
         if key not in entry:
             fail(place, f"there is no {key!r}", "add it")
@@ -173,7 +173,7 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
         )
     question, limit = entry["question"], entry["test_time_limit"]
     if not isinstance(question, str) or not question.strip():
-        fail(place, "'question' is no text", "give the problem in words")
+        fail(place, "'question' is not a text", "give the problem in words")
     longest = MOST["cpu_seconds"]
     if type(limit) not in (int, float) or not 0 < limit <= longest:
         fault = f"'test_time_limit' is {reprlib.repr(limit)}"
@@ -186,7 +186,7 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
     for key in ("test_input", "test_output"):
         texts = entry[key]
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            fail(place, f"{key!r} is no list of texts", "put each test in quotes")
+            fail(place, f"{key!r} is not a list of texts", "put each test in quotes")
     given, expected = entry["test_input"], entry["test_output"]
     if len(given) != len(expected) or not given:
         fail(

@@ -132,7 +132,11 @@ def _published(
     seen: set[bytes] = set()
     for place, entry in read_entries(source, on_bytes):
         if not isinstance(entry, dict):
-            fail(place, f"{reprlib.repr(entry)} is no object", "give the file as it was published")
+            fail(
+                place,
+                f"{reprlib.repr(entry)} is not an object",
+                "give the file as it was published",
+            )
         tests = _tests(place, entry)
         difficulty = entry.get("difficulty")
         if isinstance(tests, str):
@@ -190,7 +194,7 @@ def _of_apps(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
     except (ValueError, RecursionError) as error:
         tests = _first_line(error)
     if not isinstance(tests, dict):
-        fault = f"'input_output' is no JSON object ({reprlib.repr(tests)})"
+        fault = f"'input_output' is not a JSON object ({reprlib.repr(tests)})"
         fail(place, fault, "give the file as it was published")
     if tests.get("fn_name"):
         return _FUNCTION
@@ -222,7 +226,7 @@ def _of_contests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
             (tests.get("input"), tests.get("output")) if isinstance(tests, dict) else (None, None)
         )
         if tests and not (isinstance(given, list) and isinstance(expected, list)):
-            fault = f"{key!r} is no list of inputs and outputs ({reprlib.repr(tests)})"
+            fault = f"{key!r} is not a list of inputs and outputs ({reprlib.repr(tests)})"
             fail(place, fault, "give the file as it was published")
         inputs += given or []
         outputs += expected or []
@@ -240,7 +244,7 @@ def _cases(place: str, text: Any) -> list[dict[str, Any]]:
     except (ValueError, RecursionError, zlib.error, struct.error, LookupError) as error:
         fail(place, f"no list of tests can be read ({_first_line(error)})", remedy)
     if not isinstance(text, list) or not all(isinstance(case, dict) for case in text):
-        fail(place, f"{reprlib.repr(text)} is no list of tests", remedy)
+        fail(place, f"{reprlib.repr(text)} is not a list of tests", remedy)
     return text
 
 

@@ -75,7 +75,7 @@ class EpisodeRules:
     def read(cls, win: WinRule, reward_range: Any, horizon: Any) -> EpisodeRules:
         """Returns the rules in a recipe. Raises `DomainError`."""
         if horizon is not None and (type(horizon) is not int or horizon < 1):
-            raise DomainError(f"horizon is {horizon!r:.80}: write a number of steps from 1 on")
+            raise DomainError(f"horizon is {horizon!r:.80}: give a number of steps, 1 or more")
         return cls(win, RewardRange.read(reward_range), horizon)
 
 
@@ -228,7 +228,7 @@ def split_seeds(split: str, count: int, seed: int) -> list[int]:
     """Returns `count` seeds of a split, the same for the same `seed`. No two splits share one.
     Raises `DomainError` for an unknown split."""
     if split not in SPLITS:
-        raise DomainError(f"split {split!r} has no tasks; those with some: {', '.join(SPLITS)}")
+        raise DomainError(f"split {split!r} has no tasks; use one of {', '.join(SPLITS)}")
     start = SPLITS.index(split) * SEEDS_PER_SPLIT
     numbers = range(start, start + SEEDS_PER_SPLIT)
     return random.Random(derive(seed, "ecosystem", split)).sample(numbers, min(count, len(numbers)))

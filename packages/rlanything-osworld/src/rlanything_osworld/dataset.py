@@ -145,13 +145,13 @@ def _listed(root: Path) -> Iterator[tuple[str, str]]:
     listed = _json(root / "test_all.json")
     if not isinstance(listed, dict) or not all(isinstance(ids, list) for ids in listed.values()):
         raise DomainError(
-            f"{root / 'test_all.json'}: no list of ids for each application: download it again"
+            f"{root / 'test_all.json'}: not a list of ids for each application: download it again"
         )
     for application, ids in listed.items():
         for name in ids:
             if not isinstance(name, str) or not _ID.fullmatch(f"{name}{application}"):
                 raise DomainError(
-                    f"{root / 'test_all.json'}: {name!r} is no task's id: download it again"
+                    f"{root / 'test_all.json'}: {name!r} is not a task id: download it again"
                 )
             yield application, name
 

@@ -74,7 +74,7 @@ class OSWorld(ScreenDomain):
         super().__init__("rlanything_osworld", ADAPTER, prompts, observe)
         _one_of("actions", actions, get_args(Notation))
         if type(max_steps) is not int or max_steps < 1:
-            raise DomainError(f"max_steps is {max_steps!r}: give a whole number from 1 on")
+            raise DomainError(f"max_steps is {max_steps!r}: give a whole number of 1 or more")
         if not applications:
             raise DomainError("applications is empty: leave it out, or name some")
         for application in applications:

@@ -43,7 +43,7 @@ def prepared(example: Mapping[str, Any]) -> dict[str, Any]:
     if entries and isinstance(entries, dict):
         return _published(example, entries)
     if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
-        raise ValueError("evaluator_list is no list of objects")
+        raise ValueError("evaluator_list is not a list of objects")
     owns = [each for each in entries if "evaluator" not in each]
     if len(owns) > 1:
         raise ValueError("evaluator_list has two entries without an evaluator")
@@ -64,9 +64,9 @@ def _published(example: Mapping[str, Any], evaluators: Mapping[str, Any]) -> dic
     """Returns the same as `prepared`, for a task in the paper's format."""
     templates, hint = example.get("task_template", {}), example.get("hint")
     if not isinstance(templates, dict):
-        raise ValueError("task_template is no object of instructions")
+        raise ValueError("task_template is not an object of instructions")
     if hint is not None and not isinstance(hint, str):
-        raise ValueError("hint is no text")
+        raise ValueError("hint is not a text")
     same = [name for name, evaluator in evaluators.items() if evaluator == example["evaluator"]]
     own = same[0] if same else OWN
     given = {own: (example["instruction"], example["evaluator"])}
@@ -132,7 +132,7 @@ def offered(root: Task) -> dict[str, str]:
 def _goal(entry: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     name, hints = entry.get("goal"), entry.get("task_template", {})
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a goal: letters, digits, - and _ are possible")
+        raise ValueError(f"{name!r} is not a goal name: use letters, digits, - and _")
     for key, kind in {"instruction": str, "evaluator": dict}.items():
         if not isinstance(entry.get(key), kind):
             raise ValueError(f"{key} of the goal {name} is missing or of another kind")

@@ -72,7 +72,7 @@ def check_observations(environment: Any, rendering: Rendering) -> None:
     count = _numbers(environment.observation_space)
     if rendering.way == "observation" and count > MOST_NUMBERS:
         raise DomainError(
-            f"its observations are {count} numbers, which no policy reads: set "
+            f"its observations are {count} numbers, too many to read: set "
             "domain.options.render to a method of the environment that returns text, or to "
             "`module:function`"
         )

@@ -71,7 +71,7 @@ class TextArenaDomain(EcosystemDomain):
             ("error_allowance", error_allowance, 0),
         ):
             if type(value) is not int or value < least:
-                raise DomainError(f"{name} is {value!r:.80}: write a number from {least} on")
+                raise DomainError(f"{name} is {value!r:.80}: give a number of {least} or more")
         if players > 1 and opponent is None:
             raise DomainError(f"players is {players}: name an opponent, who plays the others")
         if seat >= players:

@@ -61,12 +61,12 @@ def make_game(id: str, kwargs: Mapping[str, Any], players: int, seed: int) -> An
         if "nltk" not in str(fault).lower():
             raise _refused(id, fault) from fault
         raise DomainError(
-            f"{id} needs data of NLTK that are not here, and nothing is downloaded while a run is "
-            "under way: get them beforehand, `python -m nltk.downloader words "
+            f"{id} needs NLTK data that are missing, and nothing is downloaded during a run: "
+            "download them first, `python -m nltk.downloader words "
             "averaged_perceptron_tagger_eng`"
         ) from fault
     except AssertionError as fault:
-        remedy = "fix domain.options.players, and name an opponent where there are others"
+        remedy = "fix domain.options.players, and name an opponent if there are others"
         raise DomainError(f"{id}: {' '.join(str(fault).split())[:200]}: {remedy}") from fault
     except Exception as fault:  # the game's own code may raise anything
         raise _refused(id, fault) from fault

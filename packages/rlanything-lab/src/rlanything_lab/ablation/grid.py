@@ -183,8 +183,8 @@ def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
         return ()
     if not source.recipe.judge.trains:
         raise GridError(
-            f"{arm.name}: {source.arm} trains no judge that it could take; give the recipe one "
-            "that is here and learns (judge.name: llm), or leave this arm out"
+            f"{arm.name}: {source.arm} trains no judge that it could use; give the recipe a local "
+            "judge that learns (judge.name: llm), or leave this arm out"
         )
     return (f"judge.model={json.dumps(str(source.trained_judge))}",)
 
