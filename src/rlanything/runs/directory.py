@@ -28,7 +28,7 @@ from rlanything.version import __version__
 MAY_CHANGE = ("environment", "cluster", "checkpoints", "store", "tracker", "loop.iterations")
 """Overrides of a resumed run: they change no result but by rounding, or how many there are."""
 MAY_MOVE = re.compile(
-    r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
+    r"((roles\.)?\w+|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
 )
 """The way to the endpoint of a frozen role, which changes none either."""
 
