@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from rlanything.algorithm.curriculum import Pool
 from rlanything.records import Completion, JudgedTrajectory, Judgement
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
-from rlanything.runs.store.codec import encode_episode
-from rlanything.runs.store.episode_json import to_json
+from rlanything.runs.store.codec import encode_episode, to_json
 
 if TYPE_CHECKING:  # which imports torch
     from rlanything.loop import IterationResult

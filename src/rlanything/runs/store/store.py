@@ -20,9 +20,8 @@ from rlanything.config.yaml import visible
 from rlanything.records import Trajectory
 from rlanything.runs.inside import check_plain
 from rlanything.runs.results import EvaluationRecord, IterationRecord
-from rlanything.runs.store.codec import Texts
+from rlanything.runs.store.codec import Texts, from_json
 from rlanything.runs.store.database import Database, StoreError
-from rlanything.runs.store.episode_json import from_json
 from rlanything.runs.store.rows import write_evaluation, write_iteration, write_pool
 from rlanything.runs.store.schema import (
     BY_ITERATION,
