@@ -84,7 +84,7 @@ def test_an_older_store_reads_as_one_of_this_version(older: Path, newer: Path) -
         assert one.dump() == two.dump()
         samples = "SELECT * FROM samples ORDER BY 1, 2, 3"
         assert one.query(samples) == two.query(samples) != []
-        assert one.judge_eval_counts(2) == two.judge_eval_counts(2) != {}
+        assert one.judge_eval_counts(2, "judge") == two.judge_eval_counts(2, "judge") != {}
         assert recorded_trajectories(one, 1) == recorded_trajectories(two, 1)
 
 

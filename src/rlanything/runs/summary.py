@@ -129,7 +129,7 @@ def judge_gains(store: Store, judge: str) -> list[Gain]:
     iterations = first_and_last(store)
     if iterations is None:
         return []
-    before, after = (store.judge_eval_counts(iteration).get(judge, {}) for iteration in iterations)
+    before, after = (store.judge_eval_counts(iteration, judge) for iteration in iterations)
     later = judge_measures(after)
     updates = "SELECT 1 FROM metrics WHERE name = ? AND value > 0 LIMIT 1"
     trained = bool(store.query(updates, f"{judge}/updates"))

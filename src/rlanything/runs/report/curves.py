@@ -61,7 +61,7 @@ class Curves:
         evaluated_iterations = self._store.evaluated_iterations()
 
         def counts(iteration: int) -> Mapping[str, Counts]:
-            return self._store.judge_eval_counts(iteration).get(judge, {})
+            return self._store.judge_eval_counts(iteration, judge)
 
         measures = dict.fromkeys(
             name for t in evaluated_iterations for name in judge_measures(counts(t))

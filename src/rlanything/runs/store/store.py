@@ -259,17 +259,20 @@ class Store:
             split,
         )
 
-    def judge_eval_counts(self, iteration: int) -> dict[str, dict[str, dict[str, tuple[int, int]]]]:
-        """Returns what each judge got right in an evaluation, by judge, item and measure: hits and
-        of how many."""
-        counts: dict[str, dict[str, dict[str, tuple[int, int]]]] = {}
-        for role, item, measure, hits, total in self.query(
-            "SELECT role, item, measure, hits, total FROM judge_eval_counts WHERE iteration = ?"
-            " ORDER BY 1, 2, 3",
+    def judge_eval_counts(
+        self, iteration: int, judge: str
+    ) -> dict[str, dict[str, tuple[int, int]]]:
+        """Returns what a judge got right in an evaluation, by item and measure: hits and of how
+        many."""
+        counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        for item, measure, hits, total in self.query(
+            "SELECT item, measure, hits, total FROM judge_eval_counts"
+            " WHERE iteration = ? AND role = ? ORDER BY 1, 2",
             iteration,
+            judge,
         ):
-            counts.setdefault(role, {}).setdefault(item, {})[measure] = (hits, total)
-        return counts
+            counts[item][measure] = (hits, total)
+        return dict(counts)
 
     def judge_eval_episodes(self) -> list[Trajectory]:
         """Returns the held-out episodes that the judge is evaluated on, as far as a judge reads
