@@ -214,7 +214,7 @@ def test_the_comparison_asked_for_is_the_one_that_trains():
 def test_a_lone_trajectory_teaches_the_policy_nothing():
     signals = task_signals([1], [[[1, 1, -1], [1, -1, -1]]], EVERYTHING)
     assert signals.policy[0].tolist() == [0.0, 0.0]
-    assert np.any(signals.judge[0][0] != 0)
+    assert np.any(signals.judges["judge"][0][0] != 0)
 
 
 @given(st.floats(-1e6, 1e6), st.integers(1, 40))
@@ -241,8 +241,8 @@ def test_judge_advantage_prefers_the_scores_that_agree_with_the_outcome():
     settings = paper(policy_window=(0, 1))
     signals = task_signals([1, -1], [[[1, 1, -1]], [[1, -1, -1]]], settings)
     root = math.sqrt(2)
-    assert signals.judge[0][0] == pytest.approx([root / 2, root / 2, -root])
-    assert signals.judge[1][0] == pytest.approx([-root, root / 2, root / 2])
+    assert signals.judges["judge"][0][0] == pytest.approx([root / 2, root / 2, -root])
+    assert signals.judges["judge"][1][0] == pytest.approx([-root, root / 2, root / 2])
 
 
 def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared_to_the_task():
@@ -253,9 +253,9 @@ def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared
         scores,
         paper(judge_window=(0, 1), judge_normalization="task"),
     )
-    assert not any(step.any() for steps in by_step.judge for step in steps)
-    assert by_task.judge[0][0] == pytest.approx([1, 1, 1])
-    assert by_task.judge[1][0] == pytest.approx([-1, -1, -1])
+    assert not any(step.any() for steps in by_step.judges["judge"] for step in steps)
+    assert by_task.judges["judge"][0][0] == pytest.approx([1, 1, 1])
+    assert by_task.judges["judge"][1][0] == pytest.approx([-1, -1, -1])
 
 
 @given(group)
@@ -267,7 +267,9 @@ def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
         o: sum(len(s) for s, p in zip(scores, outcomes, strict=True) if p == o) for o in (1, -1)
     }
     total = sum(lengths.values())
-    for outcome, before, after in zip(outcomes, plain.judge, balanced.judge, strict=True):
+    for outcome, before, after in zip(
+        outcomes, plain.judges["judge"], balanced.judges["judge"], strict=True
+    ):
         for one, two in zip(before, after, strict=True):
             assert two * total == pytest.approx(one * 2 * lengths[-outcome])
     weights = outcome_balance(lengths[1], lengths[-1])
@@ -329,7 +331,7 @@ def test_the_judges_weight_leaves_the_policy_alone():
     one = task_signals([1, -1], scores, paper(judge_lambda=1.0))
     four = task_signals([1, -1], scores, paper(judge_lambda=4.0))
     assert np.array_equal(one.policy[0], four.policy[0])
-    assert not np.allclose(one.judge[0][0], four.judge[0][0])
+    assert not np.allclose(one.judges["judge"][0][0], four.judges["judge"][0][0])
 
 
 @pytest.mark.parametrize(("normalization", "matters"), [("step", False), ("task", True)])
@@ -338,7 +340,7 @@ def test_up_to_one_the_judges_weight_matters_only_over_a_task(normalization, mat
 
     def learned(weight):
         settings = paper(judge_lambda=weight, judge_normalization=normalization)
-        return np.concatenate(list(chain(*task_signals([1, -1], scores, settings).judge)))
+        return np.concatenate(list(chain(*task_signals([1, -1], scores, settings).judges["judge"])))
 
     assert learned(1.0).any()
     for weight in (0.0, 0.25, 0.5):
@@ -355,7 +357,7 @@ def test_the_windows_decide_who_trains(wins, policy_trains, judge_trains):
     signals = task_signals(outcomes, scores, paper())
     assert signals.accuracy == wins / 8
     assert any(steps.any() for steps in signals.policy) == policy_trains
-    assert any(step.any() for steps in signals.judge for step in steps) == judge_trains
+    assert any(step.any() for steps in signals.judges["judge"] for step in steps) == judge_trains
 
 
 def test_both_ends_of_a_window_train():
@@ -394,7 +396,7 @@ def test_judge_advantages_agree_with_the_textbook(rollouts, weight, normalizatio
         for i, step in enumerate(steps):
             over = step if normalization == "step" else every
             expected = [textbook(over, value) for value in step]
-            assert signals.judge[g][i] == pytest.approx(expected, abs=1e-9)
+            assert signals.judges["judge"][g][i] == pytest.approx(expected, abs=1e-9)
 
 
 @given(group)
@@ -413,7 +415,7 @@ def test_matrices_and_nested_lists_of_scores_mean_the_same():
     two = task_signals(np.array([1, -1]), arrays, EVERYTHING)
     for a, b in zip(one.policy, two.policy, strict=True):
         assert np.array_equal(a, b)
-    for a, b in zip(one.judge, two.judge, strict=True):
+    for a, b in zip(one.judges["judge"], two.judges["judge"], strict=True):
         assert np.array_equal(np.array(a), np.array(b))
 
 
@@ -458,5 +460,5 @@ def test_a_setting_without_meaning_is_refused_by_name(wrong):
 def test_no_judgements_at_all_standardize_to_nothing():
     assert judge_advantages(np.zeros(0), np.array([0]), "task").shape == (0,)
     signals = task_signals([1, -1], [[[]], []], replace(EVERYTHING, judge_normalization="task"))
-    assert signals.judge[0][0].shape == (0,)
-    assert signals.judge[1] == ()
+    assert signals.judges["judge"][0][0].shape == (0,)
+    assert signals.judges["judge"][1] == ()

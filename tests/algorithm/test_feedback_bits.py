@@ -185,6 +185,6 @@ def test_many_steps_at_once_give_the_bits_of_one_by_one(comparison, reward, norm
         policy, judge = one_by_one(outcomes, scores, settings, rewards, states)
         signals = task_signals(outcomes, scores, settings, rewards, states)
         assert bits(signals.policy) == bits(policy)
-        assert bits(signals.judge) == bits(judge)
+        assert bits(signals.judges["judge"]) == bits(judge)
         compared += sum(len(step) > 0 for steps in judge for step in steps)
     assert compared > 1000

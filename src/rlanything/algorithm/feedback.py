@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
 from itertools import chain, compress, islice
 from typing import Literal, TypeAlias, get_args
 
@@ -100,8 +100,8 @@ class TaskSignals:
     accuracy: float
     policy: tuple[Floats, ...]
     """[G] arrays [steps]; all 0 where the accuracy lies outside the policy's window."""
-    judge: tuple[tuple[Floats, ...], ...]
-    """[G][steps] arrays [m]; all 0 where the accuracy lies outside the judge's window."""
+    judges: Mapping[str, tuple[tuple[Floats, ...], ...]] = field(default_factory=dict)
+    """By judge, [G][steps] arrays [m]; all 0 where the accuracy lies outside the judges' window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,8 +336,10 @@ def task_signals(
     settings: FeedbackSettings,
     rewards: Sequence[float | None] | None = None,
     states: Sequence[Sequence[Hashable]] | None = None,
+    judge_name: str = "judge",
 ) -> TaskSignals:
-    """Everything the rollout group of one task teaches, from O [G] and S_ij [G][steps][m].
+    """Everything the rollout group of one task teaches, from O [G] and S_ij [G][steps][m] of one
+    judge.
 
     rewards [G]: what the environment measured, which stands for O where `policy_reward` is
     "outcome" and all G have one; None: nothing beyond O. states [G][steps]: as in
@@ -388,7 +390,7 @@ def task_signals(
             judge *= np.repeat(np.where(won, weights[1], weights[-1]), counts)
     else:
         judge = np.zeros(counts.sum())
-    return TaskSignals(accuracy, policy, _nested(judge, counts, scores))
+    return TaskSignals(accuracy, policy, {judge_name: _nested(judge, counts, scores)})
 
 
 def _nested(

@@ -8,18 +8,12 @@ from typing import Any
 
 from rlanything.algorithm.losses.base import Loss
 from rlanything.config.recipe import Overrides, Recipe, RecipeError
+from rlanything.config.roles import role_key
 from rlanything.domains.base import Domain
 from rlanything.plugins import is_object, missing_members, object_name
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge
 
-KEYS = {
-    "domain": ("domain", "name"),
-    "judge": ("judge", "name"),
-    "adapter": ("adapter", "name"),
-    "loss": ("policy", "loss"),
-}
-"""Where a recipe names each part."""
 PROTOCOLS: dict[str, type] = {"domain": Domain, "judge": Judge, "adapter": Adapter}
 """What an object in the place of each part has; a loss can be called."""
 
@@ -68,19 +62,32 @@ class Parts:
         says of itself what it cannot bring back.
 
         Raises `RecipeError` for a part that the recipe says is an object and that is not here."""
-        for part in fields(self):
-            section, key = KEYS[part.name]
-            settings = getattr(recipe, section)
-            given: Any = getattr(self, part.name)
+        if len(recipe.judges) > 1 and self.judge is not None:
+            names = ", ".join(recipe.judges)
+            raise RecipeError(f"judge: this recipe has several ({names}): name them there")
+        places = {
+            "domain": [(None, "name")],
+            "judge": [(name, "name") for name in recipe.judges],
+            "adapter": [(recipe.rewriting, "name")],
+            "loss": [(recipe.acting, "loss")],
+        }
+        for part, (role, key) in [(p, place) for p in places for place in places[p]]:
+            settings: Any = recipe.domain if role is None else recipe.roles[role]
+            given: Any = getattr(self, part)
             if given is not None:
                 changes = {key: object_name(given)}
                 changes |= {"options": {}} if "options" in type(settings).model_fields else {}
                 settings = settings.model_copy(update=changes)
-                recipe = recipe.model_copy(update={section: settings})
+                recipe = (
+                    recipe.model_copy(update={"domain": settings})
+                    if role is None
+                    else recipe.with_role(role, settings)
+                )
             elif is_object(name := getattr(settings, key)):
+                section = "domain" if role is None else role_key(role)
                 raise RecipeError(
                     f"{section}.{key}: {name} was handed over by a program: hand it over again, as "
-                    f"in rlanything.Trainer.resume(RUN, {part.name}=...)"
+                    f"in rlanything.Trainer.resume(RUN, {part}=...)"
                 )
         return recipe
 

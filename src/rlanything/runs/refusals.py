@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlanything.config.recipe import Recipe, RecipeError
+from rlanything.config.roles import TrainedRoleConfig, role_key
 from rlanything.config.sections import FeedbackConfig
 from rlanything.domains.base import Domain, UnitTestDomain
 
@@ -12,39 +13,48 @@ OF_JUDGED_STEPS = ("judge_lambda", "judge_normalization", "judge_balance", "poli
 
 def check_models(recipe: Recipe) -> None:
     """Raises `RecipeError` for a role that an endpoint serves and that should learn (it gives text,
-    and learning needs the sampled tokens with their log-probs), and for sharing a judge's model
-    where none is in this process."""
+    and learning needs the sampled tokens with their log-probs), for sharing the model of a role
+    that has none in this process, and for a role that nothing reads."""
     why = "engine: an endpoint gives no tokens or log-probs to train on"
     if recipe.policy.remote:
         raise RecipeError(
-            f"policy: {why}; train a model that is here (engine: {{name: embedded}}), or measure "
-            "this one with `rlanything eval RECIPE`"
+            f"{role_key(recipe.acting)}: {why}; train a model that is here (engine: "
+            "{name: embedded}), or measure this one with `rlanything eval RECIPE`"
         )
-    if recipe.judge.name == "llm" and recipe.judge.remote and recipe.judge.train:
-        raise RecipeError(
-            f"judge: {why}; leave this judge as it is with judge.train=false, or train one "
-            "that is here (engine: {name: embedded})"
-        )
-    numbered = [role.device for role in recipe.roles if ":" in role.device]
+    for name, judge in recipe.judges.items():
+        key = role_key(name)
+        if judge.name == "llm" and judge.remote and judge.train:
+            raise RecipeError(
+                f"{key}: {why}; leave this judge as it is with {key}.train=false, or train one "
+                "that is here (engine: {name: embedded})"
+            )
+        if judge.weight != 1 and len(recipe.judges) == 1:
+            raise RecipeError(
+                f"{key}.weight: a single judge is weighed against no other: leave it out"
+            )
+    for name, role in recipe.roles.items():
+        if role.does == "values":
+            raise RecipeError(
+                f"{role_key(name)}: nothing here reads values of states yet: leave the role out"
+            )
+    numbered = [section.device for section in recipe.model_sections if ":" in section.device]
     if recipe.cluster.seats > 1 and numbered:
         raise RecipeError(
             f"device: {numbered[0]} is one GPU, and a role is on all {recipe.cluster.seats} seats; "
             "say `cuda`: each seat has its own"
         )
-    towers = [
-        name
-        for name, role in (("policy", recipe.policy), ("judge", recipe.judge))
-        if role.train_vision
-    ]
+    roles = recipe.roles.items()
+    towers = [n for n, role in roles if isinstance(role, TrainedRoleConfig) and role.train_vision]
     if recipe.cluster.seats > 1 and towers:
         raise RecipeError(
-            f"{towers[0]}.train_vision: one seat alone can train what reads images; set "
+            f"{role_key(towers[0])}.train_vision: one seat alone can train what reads images; set "
             "cluster.seats=1, or leave it frozen"
         )
-    if recipe.adapter.model == "judge" and not recipe.judge.here:
+    shared, key = recipe.shared_role, role_key(recipe.rewriting)
+    if shared in recipe.judges and not recipe.judges[shared].here:
         raise RecipeError(
-            "adapter.model: no judge's model is here to share; share the policy's "
-            "(adapter.model=policy), or give the adapter a model of its own"
+            f"{key}.model: no judge's model is here to share; share the policy's "
+            f"({key}.model={recipe.acting}), or give it a model of its own"
         )
 
 
@@ -56,7 +66,8 @@ def on_judged_steps(recipe: Recipe) -> list[str]:
         for key in OF_JUDGED_STEPS
         if getattr(recipe.feedback, key) != FeedbackConfig.model_fields[key].default
     ]
-    return changed if recipe.judge.name == "llm" else []
+    by_model = any(judge.name == "llm" for judge in recipe.judges.values())
+    return changed if by_model else []
 
 
 def check_feedback(recipe: Recipe, domain: Domain) -> None:

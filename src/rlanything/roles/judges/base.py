@@ -73,25 +73,6 @@ class StepJudge:
         return {}
 
 
-class NullJudge(StepJudge):
-    """Gives no judgements (m = 0), for runs in which nothing depends on scores."""
-
-    samples = 0
-
-    def judge(
-        self,
-        trajectories: Sequence[Trajectory],
-        seed: int,
-        on_judgements: OnJudgements | None = None,
-    ) -> list[JudgedTrajectory]:
-        """Returns the trajectories with no judgement of any step, [trajectories][steps][0]."""
-        del seed, on_judgements
-        return [
-            JudgedTrajectory(trajectory, ((),) * len(trajectory.steps))
-            for trajectory in trajectories
-        ]
-
-
 class FunctionJudge(StepJudge):
     """A judge that is a function of yours: `function(trajectory, i)` scores step i, once (m = 1).
 
