@@ -225,11 +225,9 @@ def _usual(recipe: Recipe, writes_tests: bool) -> Known:
     }
     for name, role in recipe.roles.items():
         longest = f"an upper bound, {role_key(name)}.max_tokens: real lengths are known after a run"
-        usual = USUAL_ANSWERS.get(role.does)
-        nano = usual is not None and role.model == "nano"
-        known[f"{name}_answer_tokens"] = (
-            (usual, _NANO) if nano else (float(role.max_tokens), longest)
-        )
+        bound = float(role.max_tokens), longest
+        usual = USUAL_ANSWERS.get(role.does, 0.0), _NANO
+        known[f"{name}_answer_tokens"] = usual if role.model == "nano" else bound
         if role.does in trained:
             known[f"{name}_trained"] = trained[role.does]
             known[f"{name}_quoted"] = (1.0, "all, as in a transcript")

@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeAlias
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import (
     AdapterConfig,
+    AnyRoleConfig,
     JudgeConfig,
     PolicyConfig,
-    RoleConfig,
     TrainedRoleConfig,
 )
 from rlanything.learning.packing import cut
@@ -51,7 +51,7 @@ class RoleWorkload:
     engine. The longest conversation is with its last answers, side by side."""
 
     name: str
-    role: RoleConfig
+    role: AnyRoleConfig
     tasks: float
     task: list[Answer]
     answer_tokens: float

@@ -98,6 +98,10 @@ def _difference(
     return paired_difference([one[task] for task in shared], [two[task] for task in shared])
 
 
+def _unplayable(played: Sequence[tuple[str, int]]) -> int:
+    return sum(outcome == 0 for _, outcome in played)
+
+
 def policy_gains(store: Store, splits: Sequence[str]) -> list[Gain]:
     """Returns how success changed, split by split; nothing before the first evaluation."""
     iterations = first_and_last(store)
@@ -110,7 +114,7 @@ def policy_gains(store: Store, splits: Sequence[str]) -> list[Gain]:
             success(before),
             success(after),
             paired(before, after),
-            tuple(sum(outcome == 0 for _, outcome in played) for played in (before, after)),
+            (_unplayable(before), _unplayable(after)),
         )
         for split, (before, after) in zip(splits, played, strict=True)
     ]
@@ -170,14 +174,14 @@ def points(interval: Interval) -> str:
 
 def evaluation_line(iteration: int, result: Evaluation) -> str:
     """`in_domain, before training: success 41.2% [36.0, 46.6] over 140 episodes (12 s)`"""
-    unplayable = _unplayable(len(result.unplayable), result.bounds)
+    missing = _missing(len(result.unplayable), result.bounds)
     return (
         f"{result.split}, {_when(iteration)}: success {percent(result.success)} over "
-        f"{len(result.trajectories)} episodes{unplayable} ({result.seconds:.0f} s)"
+        f"{len(result.trajectories)} episodes{missing} ({result.seconds:.0f} s)"
     )
 
 
-def _unplayable(count: int, bounds: tuple[float, float] | None) -> str:
+def _missing(count: int, bounds: tuple[float, float] | None) -> str:
     """`, 3 unplayable: 25.0% if they had been lost, 75.0% if won`; nothing where none were."""
     if bounds is None:
         return ""

@@ -261,7 +261,7 @@ def trained(record: IterationRecord) -> Numbers:
     IterationRecord,
     "Updates",
     {f"ROLE/{name}": said for name, said in UPDATE.items()},
-    "Of every role that learns.",
+    "Every role that learns has them.",
 )
 def updates(record: IterationRecord) -> Numbers:
     return {

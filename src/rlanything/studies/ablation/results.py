@@ -91,7 +91,8 @@ class Results:
 def measures_of(store: Store, splits: Sequence[str]) -> list[Measure]:
     """Returns the measures that a run has, in the order of the paper's tables."""
     played = {split: _success(split) for split in splits if store.outcomes(0, split)}
-    judged = {measure for counts in store.judge_eval_counts(0, JUDGE).values() for measure in counts}
+    before = store.judge_eval_counts(0, JUDGE)
+    judged = {measure for counts in before.values() for measure in counts}
     if judged & {UT, DETECT}:
         measures: list[Measure] = []
         for split, read in played.items():
