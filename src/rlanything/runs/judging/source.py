@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.roles import SHORT_FORM, role_key
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.shipped import NAMES
@@ -23,8 +25,8 @@ from rlanything.runs.target import (
     with_weights,
 )
 
-_UNREAD = ("policy", "adapter", "curriculum", "loop", "environment", "evaluation", "tracker")
-_UNREAD += ("cluster", "store", "run_dir")
+_UNREAD = ("curriculum", "loop", "environment", "evaluation", "tracker", "cluster", "store")
+_UNREAD += ("run_dir",)
 """Sections and keys of a recipe that a judge alone does not read."""
 
 
@@ -41,6 +43,8 @@ class JudgeSource:
     of `text` for other models."""
     allow_code: bool = False
     """Whether code that the recipe names may be imported."""
+    role: str | None = None
+    """The judge's name in a recipe with several; None: the only one."""
 
     @property
     def target(self) -> Target:
@@ -48,21 +52,22 @@ class JudgeSource:
 
     def refuse_unread(self) -> None:
         """Raises `RecipeError` for overrides that a judge alone does not read."""
+        others = [name for name in SHORT_FORM if SHORT_FORM[name] != "scores"]
         for override in self.overrides:
             key = override.partition("=")[0]
-            if key.partition(".")[0] in _UNREAD:
+            if key.removeprefix("roles.").partition(".")[0] in (*_UNREAD, *others):
                 raise RecipeError(f"{key}: a judge alone does not read it; leave it out")
 
     def open(self, progress: Progress) -> Judge:
         """Returns the judge, in this process. Raises `RecipeError`, `ModelError`, `DomainError` or
         `JudgeError` for one that cannot be used, and for one that writes tests."""
         self.refuse_unread()
-        recipe = with_judge(self.recipe(), self.target, progress)
-        domain = self.prompts(recipe)
-        models = InProcessModels(recipe.threads)
-        return build_judge(
-            recipe.judge, domain, lambda: build_chat_model(recipe.judge, "judge", models)
-        )
+        recipe = with_judge(self.recipe(), self.target, self.role, progress)
+        domain, models = self.prompts(recipe), InProcessModels(recipe.threads)
+        name = recipe.one_judge(self.role)
+        config = recipe.judges[name]
+        chat_model = partial(build_chat_model, config, name, models)
+        return build_judge(config, domain, chat_model, role_key(name))
 
     def recipe(self) -> Recipe:
         """Returns the recipe of the judge before any training: that of a run, a recipe, or one that
@@ -91,10 +96,10 @@ class JudgeSource:
         return domain
 
 
-def with_judge(recipe: Recipe, target: Target, progress: Progress) -> Recipe:
+def with_judge(recipe: Recipe, target: Target, role: str | None, progress: Progress) -> Recipe:
     """Returns a target's recipe with the judge that it trained last; unchanged if it trained
-    none."""
-    if isinstance(target, RunTarget) and recipe.judge.trains:
+    none. `role`: the judge's name in a recipe with several."""
+    if isinstance(target, RunTarget) and recipe.one_judge(role) in recipe.trained_roles:
         return with_weights(recipe, target.checkpoint(progress))
     return recipe
 

@@ -45,6 +45,8 @@ POLL_SECONDS = 2.0
 """Seconds between two checks of the runs' progress."""
 STOP_SECONDS = 120.0
 """Seconds after SIGINT at which a run that has not stopped is killed; it loses an iteration."""
+_JUDGE = "judge"
+"""Name of the judge whose model an arm may take over."""
 MAY_DIFFER: IncEx = {
     **dict.fromkeys(("run_dir", "environment", "checkpoints", "store", "tracker"), True),
     "evaluation": {"baseline"},
@@ -106,7 +108,7 @@ class Cell:
     def trained_judge(self) -> Path:
         """Folder of its judge once it has finished."""
         last = checkpoint_name(self.recipe.loop.iterations)
-        return self.folder.absolute() / CHECKPOINTS / last / "judge"
+        return self.folder.absolute() / CHECKPOINTS / last / _JUDGE
 
     def _check_recipe(self) -> None:
         try:
@@ -181,7 +183,7 @@ def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
     Raises `GridError` if that run trains no judge."""
     if source is None:
         return ()
-    if not source.recipe.judge.trains:
+    if _JUDGE not in source.recipe.trained_roles:
         raise GridError(
             f"{arm.name}: {source.arm} trains no judge that it could use; give the recipe a local "
             "judge that learns (judge.name: llm), or leave this arm out"
@@ -193,7 +195,7 @@ def runs_at_once(cells: Sequence[Cell]) -> int:
     """Returns how many runs fit the cores with their threads; one if models share a device."""
     cores = len(os.sched_getaffinity(0))
     recipes = [cell.recipe for cell in cells]
-    if any(role.device != "cpu" for r in recipes for role in (r.policy, r.judge, r.adapter)):
+    if any(role.device != "cpu" for r in recipes for role in r.roles.values()):
         return 1
     return max(1, cores // max(recipe.threads or cores for recipe in recipes))
 
@@ -281,9 +283,10 @@ def _hindrance(cell: Cell, failed: Mapping[str, str]) -> str | None:
     """Returns why a cell cannot begin: the run that should have trained its judge."""
     if cell.judge_of in failed:
         return f"not begun: it takes the judge of {cell.judge_of}, which failed"
-    if cell.judge_of is not None and not Path(cell.recipe.judge.model).is_dir():
+    model = cell.recipe.judges[_JUDGE].model
+    if cell.judge_of is not None and not Path(model).is_dir():
         return (
-            f"not begun: {cell.judge_of} has finished, but {cell.recipe.judge.model} is gone; "
+            f"not begun: {cell.judge_of} has finished, but {model} is gone; "
             "delete that run and the same command makes it again"
         )
     return None
