@@ -120,7 +120,7 @@ class Loop:
         count = steps * self.judge.samples
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = self.judge.judge(played.trajectories, derive(seed, t, "judge"), advance)
-        settings = self.recipe.feedback.settings()
+        settings = self.recipe.feedback
         unplayable = [task.id for task in played.unplayable]
         return grouped(
             scheduled, judged, lambda group: self.judge.signals(group, settings), unplayable

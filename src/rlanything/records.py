@@ -162,4 +162,17 @@ class Sample:
     source: str
     """`trajectory/step` for the policy, `trajectory/step/judgement` for the judge."""
     completion: Completion
-    advantage: float
+    advantage: float | tuple[float, ...]
+    """One for all tokens of the response, or each token's own, [response]."""
+
+    @property
+    def mean_advantage(self) -> float:
+        """The advantage, or the mean over the tokens of the response."""
+        if isinstance(self.advantage, tuple):
+            return sum(self.advantage) / len(self.advantage)
+        return self.advantage
+
+    @property
+    def trains(self) -> bool:
+        """Whether any advantage is other than 0; without one a sample carries no signal."""
+        return any(self.advantage) if isinstance(self.advantage, tuple) else self.advantage != 0

@@ -7,15 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rlanything.algorithm.feedback import (
-    FeedbackSettings,
-    Floats,
-    TaskSignals,
-    in_window,
-    moments,
-    standardize,
-    task_signals,
-)
+from rlanything.algorithm.feedback import FeedbackSettings, Floats, moments, standardize
+from rlanything.algorithm.signals import TaskSignals, in_window, task_signals
 
 UNREADABLE_TEST = -1.0
 """The reward of a generated test of which no program's score is known: no better than the worst
@@ -63,4 +56,5 @@ def unit_test_signals(
         earned = unit_test_feedback(outcomes, table)
         advantages = standardize(earned, moments(earned))
     rest = tuple((np.zeros(table.shape[1]),) for _ in table[1:])
-    return TaskSignals(signals.accuracy, signals.policy, ((advantages,), *rest))
+    judges = {name: ((advantages,), *rest) for name in signals.judges}
+    return TaskSignals(signals.accuracy, signals.policy, judges)

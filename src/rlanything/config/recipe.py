@@ -160,7 +160,8 @@ class Recipe(ConfigSection):
         """All that is named as `module:name`, and the command of an agent."""
         command = self.domain.options.get("command")
         own = [*self.domain.code, *([words_of(command)] if command is not None else [])]
-        names = [self.judge.name, self.adapter.name, self.policy.loss, self.judge.loss]
+        names = [self.judge.name, self.adapter.name, self.policy.loss.name, self.judge.loss.name]
+        names += [self.feedback.advantage.name, self.feedback.judge_reward.name]
         names += [role.engine.name for role in self.roles]
         return [*own, *(name for name in names if is_code(name))]
 

@@ -11,8 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from rlanything.algorithm.curriculum import Pool
-from rlanything.algorithm.losses.base import Loss
-from rlanything.algorithm.losses.registry import load_loss
 from rlanything.cluster.models import RoleSource
 from rlanything.cluster.open import Models, Trained, open_models
 from rlanything.config.recipe import Recipe, RecipeError
@@ -144,7 +142,7 @@ def _components(
     passing = TemporaryDirectory() if shows_images(domain) else None
     seen = (*([images] if images else []), *([Path(passing.name)] if passing else []))
     source = partial(trained_source, recipe, checkpoint, seen)
-    policy = models.trained(source("policy", recipe.policy, parts.loss))
+    policy = models.trained(source("policy", recipe.policy))
     judge = models.trained(source("judge", recipe.judge)) if recipe.judge.trains else None
     engines = [policy.engine, *([judge.engine] if judge else [])]
 
@@ -203,21 +201,14 @@ def trained_source(
     images: tuple[Path, ...],
     name: str,
     role: TrainedRoleConfig,
-    loss: Loss | None = None,
 ) -> RoleSource:
     """Returns where a model that learns comes from: the recipe's, or, where one is given, that of a
-    checkpoint. Raises `RecipeError` for a loss that cannot be loaded."""
-    try:
-        if loss is None:
-            load_loss(role.loss)
-    except PluginError as error:
-        raise RecipeError(f"{name}.loss: {error}") from None
+    checkpoint."""
     return RoleSource(
         name,
         role,
         checkpoint and checkpoint / name,
         derive(recipe.seed, "adapters", name),
-        loss,
         images,
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rlanything.algorithm.losses.base import Loss
-from rlanything.config.recipe import Overrides, Recipe, RecipeError
+from rlanything.algorithm.advantages import Advantage
+from rlanything.algorithm.losses import Loss
+from rlanything.algorithm.options import FunctionConfig
+from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.domains.base import Domain
 from rlanything.plugins import is_object, missing_members, object_name
 from rlanything.roles.adapter import Adapter
@@ -18,10 +19,11 @@ KEYS = {
     "judge": ("judge", "name"),
     "adapter": ("adapter", "name"),
     "loss": ("policy", "loss"),
+    "advantage": ("feedback", "advantage"),
 }
 """Where a recipe names each part."""
 PROTOCOLS: dict[str, type] = {"domain": Domain, "judge": Judge, "adapter": Adapter}
-"""What an object in the place of each part has; a loss can be called."""
+"""What an object in the place of each part has; a loss and an advantage are functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Parts:
     adapter: Adapter | None = None
     loss: Loss | None = None
     """The policy's; the judge's is named by `judge.loss`."""
+    advantage: Advantage | None = None
 
     def __post_init__(self) -> None:
         """Raises `RecipeError` for a part that is none of its kind."""
@@ -53,16 +56,6 @@ class Parts:
                     remedy += ", or a function as rlanything.FunctionJudge(function)"
                 raise RecipeError(f"{place} is no {part.name}, it lacks {lacking}: {remedy}")
 
-    def added_to(self, overrides: Overrides) -> Overrides:
-        """Returns overrides that name the loss too, if it is here: which settings a loss reads is
-        checked while a recipe is read."""
-        if self.loss is None:
-            return overrides
-        name = object_name(self.loss)
-        if isinstance(overrides, Mapping):
-            return {**overrides, "policy.loss": name}
-        return [*overrides, f"policy.loss={name}"]
-
     def named_in(self, recipe: Recipe) -> Recipe:
         """Returns the recipe with `object(...)` for the name of each part that is here, so that it
         says of itself what it cannot bring back.
@@ -72,12 +65,15 @@ class Parts:
             section, key = KEYS[part.name]
             settings = getattr(recipe, section)
             given: Any = getattr(self, part.name)
+            current = getattr(settings, key)
             if given is not None:
-                changes = {key: object_name(given)}
+                changes: dict[str, Any] = {key: object_name(given)}
                 changes |= {"options": {}} if "options" in type(settings).model_fields else {}
+                if isinstance(current, FunctionConfig):
+                    changes = {key: type(current).model_validate(given)}
                 settings = settings.model_copy(update=changes)
                 recipe = recipe.model_copy(update={section: settings})
-            elif is_object(name := getattr(settings, key)):
+            elif is_object(name := getattr(current, "name", current)):
                 raise RecipeError(
                     f"{section}.{key}: {name} was handed over by a program: hand it over again, as "
                     f"in rlanything.Trainer.resume(RUN, {part.name}=...)"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from rlanything.algorithm.feedback import AdvantageConfig
+from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.recipe import Recipe, RecipeError
-from rlanything.config.sections import FeedbackConfig
+from rlanything.config.sections import FeedbackConfig, check_inputs
 from rlanything.domains.base import Domain, UnitTestDomain
 
-OF_JUDGED_STEPS = ("judge_lambda", "judge_normalization", "judge_balance", "policy_comparison")
-"""Settings of feedback that nothing reads where the judge writes tests: it scores no steps."""
+COMPARED_STEPS = ("trajectory", "state")
+"""Advantages that are that of `step` where an episode has one step."""
 
 
 def check_models(recipe: Recipe) -> None:
@@ -25,6 +27,7 @@ def check_models(recipe: Recipe) -> None:
             f"judge: {why}; leave this judge as it is with judge.train=false, or train one "
             "that is here (engine: {name: embedded})"
         )
+    check_functions(recipe)
     numbered = [role.device for role in recipe.roles if ":" in role.device]
     if recipe.cluster.seats > 1 and numbered:
         raise RecipeError(
@@ -48,15 +51,35 @@ def check_models(recipe: Recipe) -> None:
         )
 
 
+def check_functions(recipe: Recipe) -> None:
+    """Raises `RecipeError` for a loss, an advantage or a reward that cannot be found, that refuses
+    its options, or that needs what no role gives."""
+    functions: dict[str, FunctionConfig] = {
+        "policy.loss": recipe.policy.loss,
+        "feedback.advantage": recipe.feedback.advantage,
+        "feedback.judge_reward": recipe.feedback.judge_reward,
+    }
+    if recipe.judge.trains:
+        functions["judge.loss"] = recipe.judge.loss
+    for key, function in functions.items():
+        try:
+            _ = function.function
+            if isinstance(function, AdvantageConfig):
+                check_inputs(function)
+        except ValueError as error:
+            raise RecipeError(f"{key}: {error}") from None
+
+
 def on_judged_steps(recipe: Recipe) -> list[str]:
     """Returns the settings of feedback on judged steps that a recipe with a model as its judge has
-    changed."""
-    changed = [
-        key
-        for key in OF_JUDGED_STEPS
-        if getattr(recipe.feedback, key) != FeedbackConfig.model_fields[key].default
-    ]
-    return changed if recipe.judge.name == "llm" else []
+    changed: nothing reads them where the judge writes tests and scores no steps."""
+    feedback, default = recipe.feedback, FeedbackConfig()
+    changed = {
+        "judge_lambda": feedback.judge_lambda != default.judge_lambda,
+        "judge_reward": not feedback.judge_reward.same_as(default.judge_reward),
+        "advantage": feedback.advantage.name in COMPARED_STEPS,
+    }
+    return [key for key, is_so in changed.items() if is_so and recipe.judge.name == "llm"]
 
 
 def check_feedback(recipe: Recipe, domain: Domain) -> None:

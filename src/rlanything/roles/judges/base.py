@@ -7,7 +7,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.signals import TaskSignals, task_signals
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
 
 OnJudgements: TypeAlias = Callable[[int], None]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals
+from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.algorithm.generated_tests import unit_test_signals
+from rlanything.algorithm.signals import TaskSignals
 from rlanything.domains.base import UnitTestDomain
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Task, Trajectory

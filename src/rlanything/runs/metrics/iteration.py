@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rlanything.algorithm.feedback import in_window
+from rlanything.algorithm.signals import in_window
 from rlanything.evaluation.judge_eval import diagnose_judged
 from rlanything.records import Sample
 from rlanything.rollout.groups import RolloutGroup
@@ -303,7 +303,7 @@ def _window_share(groups: Iterable[RolloutGroup], window: tuple[float, float]) -
 
 
 def _strength(samples: Iterable[Sample]) -> float | None:
-    return _mean([abs(sample.advantage) for sample in samples])
+    return _mean([abs(sample.mean_advantage) for sample in samples])
 
 
 def _mean(values: Sequence[float | bool]) -> float | None:
