@@ -5,7 +5,7 @@ With R_i the feedback of step i (Eq. 1, or one of its terms alone, as `policy_re
 | name | A_i | source |
 |---|---|---|
 | `step` | R_i standardized over the trajectories that reached index i | the paper |
-| `trajectory` | R_i standardized over all steps of the task | DeepSeekMath, arXiv 2402.03300, 4.1.3 |
+| `trajectory` | R_i standardized over all steps of the task | GRPO, arXiv 2402.03300, 4.1.3 |
 | `state` | R_i standardized over the steps in the same state | GiGPO, arXiv 2505.10978 |
 | `leave_one_out` | R_i minus the mean R of the other trajectories | RLOO, arXiv 2402.14740 |
 | `gae` | sum_k (gamma lambda)^k delta_(i+k) | GAE, arXiv 1506.02438 |
@@ -78,10 +78,8 @@ class AdvantageInputs:
         unreadable = self.settings.unreadable
         weights = [self.weights[name] for name in self.scores]
         # By trajectory and step, the scores of each judge.
-        judged = [
-            list(zip(*of_judges, strict=True))
-            for of_judges in zip(*self.scores.values(), strict=True)
-        ]
+        trajectories = zip(*self.scores.values(), strict=True)
+        judged = [list(zip(*of_judges, strict=True)) for of_judges in trajectories]
         means = [
             np.array([combined_score(step, weights, unreadable) for step in steps])
             for steps in judged

@@ -105,8 +105,8 @@ def mean_score(scores: StepScores, unreadable: Unreadable = "missing") -> float:
 def combined_score(
     scores: Sequence[StepScores], weights: Sequence[float], unreadable: Unreadable = "missing"
 ) -> float:
-    """sum_k w_k mean_j S^k_ij / sum_k w_k of one step, over the judges k with a readable score (with
-    `zero`: with any); 0 without."""
+    """sum_k w_k mean_j S^k_ij / sum_k w_k of one step, over the judges k with a readable score or,
+    with `zero`, with any; 0 without."""
     means = [
         (weight, mean_score(given, unreadable))
         for weight, given in zip(weights, scores, strict=True)

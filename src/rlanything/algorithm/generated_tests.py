@@ -56,5 +56,5 @@ def unit_test_signals(
         earned = unit_test_feedback(outcomes, table)
         advantages = standardize(earned, moments(earned))
     rest = tuple((np.zeros(table.shape[1]),) for _ in table[1:])
-    judges = {name: ((advantages,), *rest) for name in signals.judges}
+    judges = dict.fromkeys(signals.judges, ((advantages,), *rest))
     return TaskSignals(signals.accuracy, signals.policy, judges)

@@ -1,9 +1,9 @@
 """What trains judges: pure functions from the m answers for each step of one task's rollout group
 to an advantage for each answer.
 
-| name | advantage of judgement j of step i | source |
+| name | advantage of answer j for step i | source |
 |---|---|---|
-| `consistency` | R^S_ij = R_i S_ij, standardized over the m judgements of step i | the paper, Eq. 2 |
+| `consistency` | R^S_ij = R_i S_ij, standardized over the m of its step | the paper, Eq. 2 |
 """
 
 from __future__ import annotations

@@ -73,16 +73,18 @@ def task_signals(
     }
     for group in listed.values():
         check_rollouts(outcomes, group)
-    if rewards and not all(reward is None or math.isfinite(reward) for reward in rewards):
-        raise ValueError(f"a reward is a finite number or None: {list(rewards)}")
-    accuracy = task_accuracy(outcomes)
+    # On one scale: an episode that broke off before its reward has its outcome alone.
+    known = [reward for reward in rewards or () if reward is not None]
+    if not all(map(math.isfinite, known)):
+        raise ValueError(f"a reward is a finite number or None: {list(rewards or ())}")
+    won = [int(outcome) for outcome in outcomes]
+    accuracy = task_accuracy(won)
     inputs = AdvantageInputs(
-        outcomes=outcomes,
+        outcomes=won,
         scores=listed,
         weights={name: (weights or {}).get(name, 1.0) for name in listed},
         settings=settings,
-        # On one scale: an episode that broke off before its reward has its outcome alone.
-        rewards=None if rewards is None or None in rewards else rewards,
+        rewards=known if rewards and len(known) == len(rewards) else None,
         values=values,
         states=states,
         lengths=lengths,
@@ -91,7 +93,7 @@ def task_signals(
         policy = policy_advantages(inputs)
     else:
         policy = tuple(np.zeros(steps) for steps in inputs.steps)
-    judges = {name: judge_advantages(outcomes, group, settings) for name, group in listed.items()}
+    judges = {name: judge_advantages(won, group, settings) for name, group in listed.items()}
     return TaskSignals(accuracy, policy, judges)
 
 
@@ -140,7 +142,7 @@ def _of_trajectory(
 
 
 def judge_advantages(
-    outcomes: Outcomes, scores: GroupScores, settings: FeedbackSettings
+    outcomes: Sequence[int], scores: GroupScores, settings: FeedbackSettings
 ) -> tuple[tuple[Floats, ...], ...]:
     """Returns what the recipe's reward gives a judge for its own scores [G][steps][m]; all 0 where
     the accuracy lies outside the judges' window."""
@@ -148,7 +150,7 @@ def judge_advantages(
         return tuple(tuple(np.zeros(len(step)) for step in steps) for steps in scores)
     feedback = [
         integrated_feedback(
-            int(outcome),
+            outcome,
             [mean_score(step, settings.unreadable) for step in steps],
             settings.judge_lambda,
         )

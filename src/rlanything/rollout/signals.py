@@ -95,7 +95,7 @@ def write_signals(
     `win_at`: an episode is won whose `reward` reaches it. Raises RolloutsError."""
     if needed := settings.advantage.needs:
         raise RolloutsError(
-            f"advantage {settings.advantage.name} needs {needed[0]}, which these lines do not give: "
+            f"advantage {settings.advantage.name} needs {needed[0]}, which these lines lack: "
             "choose another, or call rlanything.task_signals with them"
         )
     _check_paths(rollouts, out, overwrite)
