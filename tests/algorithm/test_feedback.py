@@ -1,6 +1,7 @@
 import math
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from statistics import fmean, pstdev
@@ -11,27 +12,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlanything.algorithm import advantages as estimators
+from rlanything.algorithm.advantages import AdvantageInputs
 from rlanything.algorithm.feedback import (
     FeedbackSettings,
     consistency_feedback,
-    in_window,
     integrated_feedback,
-    judge_advantages,
     mean_score,
     moments,
-    outcome_balance,
-    policy_advantages,
     policy_feedback,
     standardize,
-    task_accuracy,
-    task_signals,
 )
 from rlanything.algorithm.generated_tests import unit_test_signals
+from rlanything.algorithm.rewards import judge_advantages, outcome_balance
+from rlanything.algorithm.signals import in_window, task_accuracy, task_signals
 
 
-def paper(**changes: Any) -> FeedbackSettings:
+def paper(normalization: str = "step", balance: str = "none", **changes: Any) -> FeedbackSettings:
     """Settings of the paper, where the defaults differ from it."""
-    return replace(FeedbackSettings(judge_balance="none", unreadable="zero"), **changes)
+    options = {"normalization": normalization, "balance": balance}
+    return FeedbackSettings.model_validate(
+        {"unreadable": "zero", "judge_reward": {"options": options}, **changes}
+    )
+
+
+@dataclass(frozen=True)
+class Given(AdvantageInputs):
+    """A group whose feedback R_i, [G] arrays [steps], is given."""
+
+    R: Sequence[np.ndarray] = ()
+
+    def feedback(self, compared):
+        return list(self.R)
+
+
+def policy_advantages(feedback, comparison="step", states=None):
+    scores = {"judge": [[[]] * len(steps) for steps in feedback]}
+    outcomes = [1] * len(feedback)
+    given = Given(outcomes, scores, {}, FeedbackSettings(), states=states, R=feedback)
+    return getattr(estimators, comparison)(given)
 
 
 EVERYTHING = paper(policy_window=(0, 1), judge_window=(0, 1))
@@ -70,10 +89,10 @@ def test_a_missing_score_does_not_count_in_the_mean_of_its_step():
 def test_an_episode_is_not_punished_for_judgements_that_could_not_be_read(comparison):
     # Lost and unread, lost and liked, lost and disliked, won and liked.
     outcomes, scores = [-1, -1, -1, 1], [[[0, 0]], [[1, 1]], [[-1, -1]], [[1, 1]]]
-    settings = FeedbackSettings(policy_comparison=comparison)
+    settings = FeedbackSettings.model_validate({"advantage": comparison})
     unread, liked, disliked, won = (a[0] for a in task_signals(outcomes, scores, settings).policy)
     assert disliked < unread < liked < won
-    by_the_paper = paper(policy_comparison=comparison)
+    by_the_paper = paper(advantage=comparison)
     partly = [[[1, 0]], [[1, 1]], [[-1, -1]], [[1, 1]]]
     policy = task_signals(outcomes, partly, settings).policy
     assert policy[0] == policy[1]
@@ -130,8 +149,9 @@ def test_compared_by_state_steps_meet_wherever_they_are_in_their_trajectories():
 
 @pytest.mark.parametrize("states", [None, [["a"]], [["a", "b"], ["a", "b"]]])
 def test_states_that_are_missing_are_not_made_up(states):
-    with pytest.raises(ValueError, match="give the state of every step"):
-        policy_advantages([np.array([1.0, 2.0]), np.array([1.0])], "state", states)
+    scores = [[[1], [1]], [[-1]]]
+    with pytest.raises(ValueError, match="advantage state needs states"):
+        task_signals([1, -1], scores, paper(advantage="state"), states=states)
 
 
 values = st.floats(-4, 4).map(lambda value: round(value, 3))
@@ -201,7 +221,7 @@ def test_the_comparison_asked_for_is_the_one_that_trains():
         task_signals(
             [1, -1],
             scores,
-            paper(policy_window=(0, 1), policy_comparison=comparison),
+            paper(policy_window=(0, 1), advantage=comparison),
             states=states,
         ).policy
         for comparison in ("step", "trajectory", "state")
@@ -214,7 +234,7 @@ def test_the_comparison_asked_for_is_the_one_that_trains():
 def test_a_lone_trajectory_teaches_the_policy_nothing():
     signals = task_signals([1], [[[1, 1, -1], [1, -1, -1]]], EVERYTHING)
     assert signals.policy[0].tolist() == [0.0, 0.0]
-    assert np.any(signals.judge[0][0] != 0)
+    assert np.any(signals.judges["judge"][0][0] != 0)
 
 
 @given(st.floats(-1e6, 1e6), st.integers(1, 40))
@@ -241,8 +261,8 @@ def test_judge_advantage_prefers_the_scores_that_agree_with_the_outcome():
     settings = paper(policy_window=(0, 1))
     signals = task_signals([1, -1], [[[1, 1, -1]], [[1, -1, -1]]], settings)
     root = math.sqrt(2)
-    assert signals.judge[0][0] == pytest.approx([root / 2, root / 2, -root])
-    assert signals.judge[1][0] == pytest.approx([-root, root / 2, root / 2])
+    assert signals.judges["judge"][0][0] == pytest.approx([root / 2, root / 2, -root])
+    assert signals.judges["judge"][1][0] == pytest.approx([-root, root / 2, root / 2])
 
 
 def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared_to_the_task():
@@ -251,23 +271,25 @@ def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared
     by_task = task_signals(
         [1, -1],
         scores,
-        paper(judge_window=(0, 1), judge_normalization="task"),
+        paper(judge_window=(0, 1), normalization="task"),
     )
-    assert not any(step.any() for steps in by_step.judge for step in steps)
-    assert by_task.judge[0][0] == pytest.approx([1, 1, 1])
-    assert by_task.judge[1][0] == pytest.approx([-1, -1, -1])
+    assert not any(step.any() for steps in by_step.judges["judge"] for step in steps)
+    assert by_task.judges["judge"][0][0] == pytest.approx([1, 1, 1])
+    assert by_task.judges["judge"][1][0] == pytest.approx([-1, -1, -1])
 
 
 @given(group)
 def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
     outcomes, scores = [o for o, _ in rollouts], [s for _, s in rollouts]
     plain = task_signals(outcomes, scores, paper(judge_window=(0, 1)))
-    balanced = task_signals(outcomes, scores, paper(judge_window=(0, 1), judge_balance="outcome"))
+    balanced = task_signals(outcomes, scores, paper(judge_window=(0, 1), balance="outcome"))
     lengths = {
         o: sum(len(s) for s, p in zip(scores, outcomes, strict=True) if p == o) for o in (1, -1)
     }
     total = sum(lengths.values())
-    for outcome, before, after in zip(outcomes, plain.judge, balanced.judge, strict=True):
+    for outcome, before, after in zip(
+        outcomes, plain.judges["judge"], balanced.judges["judge"], strict=True
+    ):
         for one, two in zip(before, after, strict=True):
             assert two * total == pytest.approx(one * 2 * lengths[-outcome])
     weights = outcome_balance(lengths[1], lengths[-1])
@@ -329,7 +351,7 @@ def test_the_judges_weight_leaves_the_policy_alone():
     one = task_signals([1, -1], scores, paper(judge_lambda=1.0))
     four = task_signals([1, -1], scores, paper(judge_lambda=4.0))
     assert np.array_equal(one.policy[0], four.policy[0])
-    assert not np.allclose(one.judge[0][0], four.judge[0][0])
+    assert not np.allclose(one.judges["judge"][0][0], four.judges["judge"][0][0])
 
 
 @pytest.mark.parametrize(("normalization", "matters"), [("step", False), ("task", True)])
@@ -337,8 +359,8 @@ def test_up_to_one_the_judges_weight_matters_only_over_a_task(normalization, mat
     scores = [[[1, 1, -1], [0, 1, -1]], [[-1, -1, 1], [1, 0, 1]]]
 
     def learned(weight):
-        settings = paper(judge_lambda=weight, judge_normalization=normalization)
-        return np.concatenate(list(chain(*task_signals([1, -1], scores, settings).judge)))
+        settings = paper(judge_lambda=weight, normalization=normalization)
+        return np.concatenate(list(chain(*task_signals([1, -1], scores, settings).judges["judge"])))
 
     assert learned(1.0).any()
     for weight in (0.0, 0.25, 0.5):
@@ -355,7 +377,7 @@ def test_the_windows_decide_who_trains(wins, policy_trains, judge_trains):
     signals = task_signals(outcomes, scores, paper())
     assert signals.accuracy == wins / 8
     assert any(steps.any() for steps in signals.policy) == policy_trains
-    assert any(step.any() for steps in signals.judge for step in steps) == judge_trains
+    assert any(step.any() for steps in signals.judges["judge"] for step in steps) == judge_trains
 
 
 def test_both_ends_of_a_window_train():
@@ -383,7 +405,7 @@ def test_policy_advantages_agree_with_the_textbook(rollouts, weight):
 
 @given(group, weights, st.sampled_from(["step", "task"]))
 def test_judge_advantages_agree_with_the_textbook(rollouts, weight, normalization):
-    settings = paper(judge_lambda=weight, judge_window=(0, 1), judge_normalization=normalization)
+    settings = paper(judge_lambda=weight, judge_window=(0, 1), normalization=normalization)
     signals = task_signals([o for o, _ in rollouts], [s for _, s in rollouts], settings)
     values = [
         [[(o + weight * sum(step) / len(step)) * s if s else -2.0 for s in step] for step in steps]
@@ -394,7 +416,7 @@ def test_judge_advantages_agree_with_the_textbook(rollouts, weight, normalizatio
         for i, step in enumerate(steps):
             over = step if normalization == "step" else every
             expected = [textbook(over, value) for value in step]
-            assert signals.judge[g][i] == pytest.approx(expected, abs=1e-9)
+            assert signals.judges["judge"][g][i] == pytest.approx(expected, abs=1e-9)
 
 
 @given(group)
@@ -413,7 +435,7 @@ def test_matrices_and_nested_lists_of_scores_mean_the_same():
     two = task_signals(np.array([1, -1]), arrays, EVERYTHING)
     for a, b in zip(one.policy, two.policy, strict=True):
         assert np.array_equal(a, b)
-    for a, b in zip(one.judge, two.judge, strict=True):
+    for a, b in zip(one.judges["judge"], two.judges["judge"], strict=True):
         assert np.array_equal(np.array(a), np.array(b))
 
 
@@ -452,11 +474,13 @@ def test_a_reward_that_is_not_finite_is_refused():
 )
 def test_a_setting_without_meaning_is_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        FeedbackSettings(**wrong)
+        FeedbackSettings.model_validate(wrong)
 
 
 def test_no_judgements_at_all_standardize_to_nothing():
     assert judge_advantages(np.zeros(0), np.array([0]), "task").shape == (0,)
-    signals = task_signals([1, -1], [[[]], []], replace(EVERYTHING, judge_normalization="task"))
-    assert signals.judge[0][0].shape == (0,)
-    assert signals.judge[1] == ()
+    signals = task_signals(
+        [1, -1], [[[]], []], paper("task", policy_window=(0, 1), judge_window=(0, 1))
+    )
+    assert signals.judges["judge"][0][0].shape == (0,)
+    assert signals.judges["judge"][1] == ()

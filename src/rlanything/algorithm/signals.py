@@ -74,17 +74,17 @@ def task_signals(
     for group in listed.values():
         check_rollouts(outcomes, group)
     # On one scale: an episode that broke off before its reward has its outcome alone.
-    known = [reward for reward in rewards or () if reward is not None]
-    if not all(map(math.isfinite, known)):
+    measured = [reward for reward in rewards or () if reward is not None]
+    if not all(map(math.isfinite, measured)):
         raise ValueError(f"a reward is a finite number or None: {list(rewards or ())}")
-    won = [int(outcome) for outcome in outcomes]
-    accuracy = task_accuracy(won)
+    outcomes = [int(outcome) for outcome in outcomes]
+    accuracy = task_accuracy(outcomes)
     inputs = AdvantageInputs(
-        outcomes=won,
+        outcomes=outcomes,
         scores=listed,
         weights={name: (weights or {}).get(name, 1.0) for name in listed},
         settings=settings,
-        rewards=known if rewards and len(known) == len(rewards) else None,
+        rewards=measured if rewards and len(measured) == len(rewards) else None,
         values=values,
         states=states,
         lengths=lengths,
@@ -93,7 +93,7 @@ def task_signals(
         policy = policy_advantages(inputs)
     else:
         policy = tuple(np.zeros(steps) for steps in inputs.steps)
-    judges = {name: judge_advantages(won, group, settings) for name, group in listed.items()}
+    judges = {name: judge_advantages(outcomes, group, settings) for name, group in listed.items()}
     return TaskSignals(accuracy, policy, judges)
 
 
