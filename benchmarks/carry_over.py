@@ -40,8 +40,8 @@ from rlanything.learning.trained_tokens import trained_tokens
 from rlanything.progress import Progress
 from rlanything.records import Sample, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
-from rlanything.roles.judges.base import NullJudge
 from rlanything.roles.judges.oracle import OracleJudge
+from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy, trained_source
@@ -129,8 +129,8 @@ class Study:
         """Returns what the episodes teach."""
         settings = replace(self.recipe.feedback.settings(), policy_reward=lesson.policy_reward)
         outcomes_alone = lesson.policy_reward == "outcome"
-        judge = NullJudge() if outcomes_alone else OracleJudge(self.domain, 1)
-        judged = judge.judge(played, 0)
+        judge = JudgePanel({} if outcomes_alone else {"judge": OracleJudge(self.domain, 1)})
+        judged = judge.judge(played, {"judge": 0})
         tasks = {each.task.id: each.task for each in played}
         scheduled = [ScheduledTask(name, task, False) for name, task in tasks.items()]
         return grouped(scheduled, judged, lambda group: judge.signals(group, settings))
@@ -139,7 +139,7 @@ class Study:
         """Returns the policy after one update on these episodes."""
         model = self.policy(lesson.rate)
         groups = self.groups(played, lesson)
-        samples = [(g.scheduled.task.id, sample) for g in groups for sample in g.policy_samples()]
+        samples = [(g.scheduled.task.id, sample) for g in groups for sample in g.samples("policy")]
         with self.progress.phase("policy update", len(samples), "samples") as advance:
             model.learner.update(samples, derive(self.recipe.seed, "minibatches"), advance)
         return model

@@ -157,8 +157,8 @@ def measure(
     """Returns a description of the requests, and each engine's passes."""
     recipe = load_recipe(subject.recipe)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    role: TrainedRoleConfig = recipe.policy if part == "policy" else recipe.judge
-    samples = 1 if part == "policy" else recipe.judge.samples_per_step
+    role: TrainedRoleConfig = recipe.trained_roles[part]
+    samples = 1 if part == "policy" else recipe.judges["judge"].samples_per_step
     sampling = Sampling(role.temperature, role.max_tokens)
     engines: dict[str, Engine] = {}
     calls: list[list[Request]] = []

@@ -139,7 +139,7 @@ class Setting:
 
     def play(self, engine: HFEngine) -> tuple[Trajectory, ...]:
         settings = self.recipe.policy
-        chat_model = LocalChatModel(self.components.policy.model, engine)
+        chat_model = LocalChatModel(self.components.trained_models["policy"].model, engine)
         policy = build_policy(chat_model, self.domain, settings, settings.temperature)
         return rollout(
             policy,
@@ -150,9 +150,9 @@ class Setting:
         ).trajectories
 
     def judge(self, engine: HFEngine, trajectories: Sequence[Trajectory]) -> Responses:
-        settings = self.recipe.judge
+        settings = self.recipe.judges["judge"]
         judge = LLMJudge(
-            LocalChatModel(self.components.judge.model, engine),
+            LocalChatModel(self.components.trained_models["judge"].model, engine),
             self.domain,
             Sampling(settings.temperature, settings.max_tokens),
             settings.samples_per_step,
@@ -266,17 +266,17 @@ def report(tasks: int, repeats: int) -> str:
     ) as environments:
         setting = Setting(recipe, domain, components, environments, attempts)
         # What is compared with, and a warm-up of models and workers.
-        recorded = setting.play(HFEngine(components.policy.model))
+        recorded = setting.play(HFEngine(components.trained_models["policy"].model))
         policy = compare(
-            components.policy.model,
+            components.trained_models["policy"].model,
             lambda engine: responses(setting.play(engine)),
             responses(recorded),
             repeats,
             "rollouts",
         )
-    judged = setting.judge(HFEngine(components.judge.model), recorded)
+    judged = setting.judge(HFEngine(components.trained_models["judge"].model), recorded)
     judge = compare(
-        components.judge.model,
+        components.trained_models["judge"].model,
         lambda engine: setting.judge(engine, recorded),
         judged,
         repeats,
@@ -309,8 +309,8 @@ def report(tasks: int, repeats: int) -> str:
             "",
             "## Judge",
             "",
-            f"{recipe.judge.samples_per_step} judgements a step, of the same {len(recorded)} "
-            "recorded trajectories for every row.",
+            f"{recipe.judges['judge'].samples_per_step} judgements a step, of the same "
+            f"{len(recorded)} recorded trajectories for every row.",
             "",
             *table(judge, "judgements"),
             "",

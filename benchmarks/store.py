@@ -118,8 +118,10 @@ def live(store: Store, iteration: int, pool: Pool, played: Sequence[JudgedTrajec
             Proposal(slot.id, Task(f"{slot.id}@{iteration}", "put two mugs away"), critics, ())
             for slot in slots[:PROPOSALS]
         ],
-        policy_samples=[sample for group in groups for sample in group.policy_samples()],
-        judge_samples=[sample for group in groups for sample in group.judge_samples()],
+        samples={
+            role: [sample for group in groups for sample in group.samples(role)]
+            for role in ("policy", "judge")
+        },
     )
     record = IterationRecord(
         result=result,
@@ -153,7 +155,7 @@ def _evaluate(store: Store, iteration: int, rng: np.random.Generator) -> None:
         EvaluationRecord(
             number=iteration,
             evaluations=[Evaluation(split, held_out, (), 0.0) for split in ("in_domain", "ood")],
-            judge=JudgeEvaluation(diagnose([], [], [], 1.0), counts),
+            judges={"judge": JudgeEvaluation(diagnose([], [], [], 1.0), counts)},
             metrics={f"evaluation/judge/quantity_{i}": 0.5 for i in range(10)},
         )
     )

@@ -128,7 +128,7 @@ def random_words() -> Say:
     from rlanything.engines.hf.model import LanguageModel
     from rlanything.roles.chat_model import LocalChatModel
 
-    tokenizer = load_role(PolicyConfig(), "policy").tokenizer
+    tokenizer = load_role(PolicyConfig()).tokenizer
     torch.manual_seed(SEED)
     config = Qwen2Config(
         vocab_size=len(tokenizer),

@@ -27,6 +27,7 @@ from rlanything.records import Completion, Sample
 from rlanything.roles.adapter import Proposal, RewriteRequest
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
+from rlanything.roles.judges.panel import JudgePanel
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.workers import EnvironmentPool
 
@@ -120,17 +121,16 @@ def a_loop(policy: Role, judge: Role) -> Iterator[Loop]:
     recipe: Recipe = load_recipe("guess", OVERRIDES)
     domain: Domain = load_domain(recipe.domain.name, {})
     acting = Sampling(recipe.policy.temperature, recipe.policy.max_tokens)
-    judging = Sampling(recipe.judge.temperature, recipe.judge.max_tokens)
+    judging = Sampling(recipe.judges["judge"].temperature, recipe.judges["judge"].max_tokens)
     with EnvironmentPool(domain, {}, 0, 10.0) as environments:
         yield Loop(
             recipe=recipe,
             domain=domain,
             pool=Pool(domain.tasks("train", recipe.loop.tasks, 0), 0.2, 0.8),
             policy=LanguagePolicy(policy.chat_model, domain, acting, "choices", 4),
-            judge=LLMJudge(judge.chat_model, domain, judging, 3),
+            judges=JudgePanel({"judge": LLMJudge(judge.chat_model, domain, judging, 3)}),
             adapter=NoAdapter(),
-            policy_learner=Learner(policy.model, recipe.policy),
-            judge_learner=Nudge(judge.model),
+            learners={"policy": Learner(policy.model, recipe.policy), "judge": Nudge(judge.model)},
             engines=(policy.engine, judge.engine),
             environments=environments,
             progress=Progress(Console(quiet=True)),

@@ -16,7 +16,7 @@ from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress
 from rlanything.records import Completion, Sample, Task
 from rlanything.roles.adapter import Proposal, RewriteRequest
-from rlanything.roles.judges.base import NullJudge
+from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.metrics.iteration import rollouts
 from rlanything.runs.results import IterationRecord
@@ -94,10 +94,9 @@ def iterated(
             domain=domain,
             pool=pool,
             policy=mute,
-            judge=NullJudge(),
+            judges=JudgePanel({}),
             adapter=mute,
-            policy_learner=mute,
-            judge_learner=None,
+            learners={"policy": mute},
             engines=(),
             environments=environments,
             progress=Progress(Console(quiet=True)),

@@ -94,7 +94,7 @@ def measure(recipe: Recipe, quick: bool, progress: Progress) -> Result:
     recipe = recipe.model_copy(update={"cluster": ClusterConfig()})
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     components = build_components(recipe, domain)
-    if components.judge is None:
+    if "judge" not in components.trained_models:
         raise BenchError("this recipe's judge learns nothing: choose a model that is here")
     models: dict[str, LanguageModel] = {}
     for name, role in components.trained_models.items():
@@ -109,7 +109,12 @@ def measure(recipe: Recipe, quick: bool, progress: Progress) -> Result:
     seed = derive(recipe.seed, 1, "minibatches")
     cases: list[tuple[str, LanguageModel, TrainedRoleConfig, Sequence[Sample]]] = [
         ("policy", models["policy"], recipe.policy, _minibatch(policy, recipe.policy, seed)),
-        ("judge", models["judge"], recipe.judge, _minibatch(judge, recipe.judge, seed)),
+        (
+            "judge",
+            models["judge"],
+            recipe.judges["judge"],
+            _minibatch(judge, recipe.judges["judge"], seed),
+        ),
     ]
     if not quick:
         vocabulary = len(models["policy"].tokenizer)

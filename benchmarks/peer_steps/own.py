@@ -53,7 +53,7 @@ class OwnAgent:
     def iterate(self, tasks: Sequence[Task], number: int) -> OwnIteration:
         """Plays each task's rollouts once and trains on them twice. Raises RuntimeError where an
         environment fails: the comparison would not be one."""
-        recipe, policy = self._recipe, self._components.policy
+        recipe, policy = self._recipe, self._components.trained_models["policy"]
         others = torch.get_num_threads()
         torch.set_num_threads(self._threads)
         requests = [
@@ -117,7 +117,7 @@ def trained_steps(
         ),
     )
     if not in_full:
-        return [(g.scheduled.task.id, sample) for g in groups for sample in g.policy_samples()]
+        return [(g.scheduled.task.id, sample) for g in groups for sample in g.samples("policy")]
     return [(g.scheduled.task.id, sample) for g in groups for sample in _every_step(g)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +15,7 @@ from rlanything.learning.base import Statistics, Updates
 from rlanything.progress import Progress
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest, propose
-from rlanything.roles.judges.base import Judge
+from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped, shuffled
 from rlanything.rollout.workers import EnvironmentPool
@@ -28,6 +28,8 @@ class IterationResult:
 
     number: int
     """The iteration, counted from 1."""
+    acting: str = "policy"
+    """Name of the role that acted."""
     groups: list[RolloutGroup] = field(default_factory=list)
     failures: tuple[EpisodeError, ...] = ()
     """Of the rollouts that could not be played."""
@@ -39,10 +41,10 @@ class IterationResult:
     quarantined: dict[str, str] = field(default_factory=dict)
     """Tasks that killed their workers, and how: they are not played again."""
     proposals: list[Proposal] = field(default_factory=list)
-    policy_samples: list[Sample] = field(default_factory=list)
-    judge_samples: list[Sample] = field(default_factory=list)
-    policy_statistics: Statistics = field(default_factory=dict)
-    judge_statistics: Statistics = field(default_factory=dict)
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    """Samples of each role that learns, by its name."""
+    statistics: dict[str, Statistics] = field(default_factory=dict)
+    """Statistics of each role's update, by its name."""
 
     @property
     def trainable_groups(self) -> list[RolloutGroup]:
@@ -54,7 +56,7 @@ class IterationResult:
 
 @dataclass(slots=True)
 class Loop:
-    """The closed loop over objects: policy, judge, adapter, their learners, and the pool of tasks.
+    """The closed loop over objects: policy, judges, adapter, their learners, and the pool of tasks.
 
     It keeps its contract itself: engines get the new weights after every update."""
 
@@ -62,11 +64,11 @@ class Loop:
     domain: Domain
     pool: Pool
     policy: Agent
-    judge: Judge
+    judges: JudgePanel
+    """Without any where nothing in training depends on scores."""
     adapter: Adapter
-    policy_learner: Updates
-    judge_learner: Updates | None
-    """None where no judge learns."""
+    learners: Mapping[str, Updates]
+    """Learner of each role that learns, by its name."""
     engines: Sequence[Engine]
     """The engines of all models that act here, of those that learn above all."""
     environments: EnvironmentPool
@@ -76,7 +78,7 @@ class Loop:
         """Runs one iteration; the same iteration of the same pool and weights gives the same."""
         for engine in self.engines:  # a resumed run's remember nothing, so neither do these
             engine.sync_weights()
-        result = IterationResult(iteration)
+        result = IterationResult(iteration, self.recipe.acting)
         scheduled = self._schedule(iteration)
         result.groups = self._collect_rollouts(scheduled, result)
         self._resolve_candidates(scheduled, result)
@@ -117,13 +119,14 @@ class Loop:
             )
         result.failures, result.crashes = played.failures, played.crashes
         steps = sum(len(trajectory.steps) for trajectory in played.trajectories)
-        count = steps * self.judge.samples
+        count = steps * self.judges.samples
+        seeds = {judge: derive(seed, t, judge) for judge in self.judges.judges}
         with self.progress.phase("judgements", count, "judgements") as advance:
-            judged = self.judge.judge(played.trajectories, derive(seed, t, "judge"), advance)
+            judged = self.judges.judge(played.trajectories, seeds, advance)
         settings = self.recipe.feedback
         unplayable = [task.id for task in played.unplayable]
         return grouped(
-            scheduled, judged, lambda group: self.judge.signals(group, settings), unplayable
+            scheduled, judged, lambda group: self.judges.signals(group, settings), unplayable
         )
 
     def _resolve_candidates(
@@ -168,7 +171,7 @@ class Loop:
                 request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.judged)
                 requests.append(request)
         with self.progress.phase("proposals", len(requests), "tasks") as advance:
-            seed = derive(self.recipe.seed, result.number, "adapter")
+            seed = derive(self.recipe.seed, result.number, self.recipe.rewriting)
             result.proposals = propose(self.adapter, requests, result.number, seed)
             advance(len(requests))
         for request, proposal in zip(requests, result.proposals, strict=True):
@@ -180,20 +183,14 @@ class Loop:
                 self.pool.propose(request.slot, candidate)
 
     def _train(self, result: IterationResult) -> None:
-        """Updates both learners, on everything but the rollouts of rejected candidates."""
+        """Updates every learner, on everything but the rollouts of rejected candidates."""
         seed = derive(self.recipe.seed, result.number, "minibatches")
-        groups = result.trainable_groups
-        policy = [(g.scheduled.task.id, sample) for g in groups for sample in g.policy_samples()]
-        judge = [(g.scheduled.task.id, sample) for g in groups for sample in g.judge_samples()]
-        if self.recipe.loop.shuffle_advantages:
-            policy, judge = (shuffled(samples, seed) for samples in (policy, judge))
-        total = len(policy) * self.recipe.policy.epochs
-        with self.progress.phase("policy update", total, "samples") as advance:
-            result.policy_statistics = self.policy_learner.update(policy, seed, advance)
-        result.policy_samples = [sample for _, sample in policy]
-        if self.judge_learner is None:
-            return
-        total = len(judge) * self.recipe.judge.epochs
-        with self.progress.phase("judge update", total, "samples") as advance:
-            result.judge_statistics = self.judge_learner.update(judge, seed, advance)
-        result.judge_samples = [sample for _, sample in judge]
+        groups, roles = result.trainable_groups, self.recipe.trained_roles
+        for role, learner in self.learners.items():
+            samples = [(g.scheduled.task.id, sample) for g in groups for sample in g.samples(role)]
+            if self.recipe.loop.shuffle_advantages:
+                samples = shuffled(samples, seed)
+            total = len(samples) * roles[role].epochs
+            with self.progress.phase(f"{role} update", total, "samples") as advance:
+                result.statistics[role] = learner.update(samples, seed, advance)
+            result.samples[role] = [sample for _, sample in samples]

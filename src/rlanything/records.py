@@ -135,10 +135,12 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One sample of the judge on one step: reasoning, and a score S_ij; 0 if unparsable."""
+    """One sample of a judge on one step: reasoning, and a score S_ij; 0 if unparsable."""
 
     completion: Completion
     score: int
+    by: str = "judge"
+    """Name of the role that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +149,21 @@ class JudgedTrajectory:
 
     trajectory: Trajectory
     judgements: tuple[tuple[Judgement, ...], ...]
-    """[steps][m]"""
+    """[steps][m]; of several judges, those of the first judge of the recipe, then the next's."""
 
     @property
     def scores(self) -> tuple[tuple[int, ...], ...]:
-        """S_ij, [steps][m]."""
+        """S_ij, [steps][m], of all judges."""
         return tuple(tuple(judgement.score for judgement in step) for step in self.judgements)
+
+    def only(self, judge: str) -> JudgedTrajectory:
+        """Returns the trajectory with the judgements of one judge."""
+        rows = (tuple(each for each in step if each.by == judge) for step in self.judgements)
+        return JudgedTrajectory(self.trajectory, tuple(rows))
+
+    def scores_by(self, judge: str) -> tuple[tuple[int, ...], ...]:
+        """S_ij of one judge, [steps][m]."""
+        return self.only(judge).scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +171,8 @@ class Sample:
     """A completion with the advantage it trains on: they cannot come apart."""
 
     source: str
-    """`trajectory/step` for the policy, `trajectory/step/judgement` for the judge."""
+    """`trajectory/step` for a role that acts, `trajectory/step/j` for a judge, with j the index
+    among the judgements that all judges gave the step."""
     completion: Completion
     advantage: float | tuple[float, ...]
     """One for all tokens of the response, or each token's own, [response]."""

@@ -467,9 +467,10 @@ def test_a_reward_that_is_not_finite_is_refused():
         {"policy_window": (0.8, 0.2)},
         {"judge_window": (0.0, 1.5)},
         {"policy_reward": "score"},
-        {"policy_comparison": "group"},
-        {"judge_normalization": "steps"},
-        {"judge_balance": "won"},
+        {"unreadable": "never"},
+        {"advantage": "group"},
+        {"judge_reward": {"options": {"normalization": "steps"}}},
+        {"judge_reward": {"options": {"balance": "won"}}},
     ],
 )
 def test_a_setting_without_meaning_is_refused_by_name(wrong):

@@ -52,7 +52,7 @@ def expected(rollouts: list[tuple[str, int, list[list[int]]]], chosen: FeedbackS
     for members in groups.values():
         outcomes, scores = [rollouts[i][1] for i in members], [rollouts[i][2] for i in members]
         signals = task_signals(outcomes, scores, chosen)
-        for i, policy, judge in zip(members, signals.policy, signals.judge, strict=True):
+        for i, policy, judge in zip(members, signals.policy, signals.judges["judge"], strict=True):
             found[i] = (signals.accuracy, policy, judge)
     return [found[i] for i in range(len(rollouts))]
 

@@ -43,14 +43,14 @@ def size(model: LanguageModel) -> int:
 
 @pytest.mark.parametrize("role", [PolicyConfig, JudgeConfig])
 def test_roles_that_may_train_keep_float32_weights(folder: Path, role: type[RoleConfig]) -> None:
-    model = load_role(role(model=str(folder), dtype="bfloat16"), "any")
+    model = load_role(role(model=str(folder), dtype="bfloat16"))
     assert dtypes(model) == {torch.float32}
     assert all(weights.requires_grad for weights in model.network.parameters())
 
 
 def test_a_role_that_never_trains_takes_half_the_memory_in_bfloat16(folder: Path) -> None:
-    narrow = load_role(AdapterConfig(model=str(folder), dtype="bfloat16"), "adapter")
-    wide = load_role(AdapterConfig(model=str(folder)), "adapter")
+    narrow = load_role(AdapterConfig(model=str(folder), dtype="bfloat16"))
+    wide = load_role(AdapterConfig(model=str(folder)))
     assert dtypes(narrow) == {torch.bfloat16}
     assert dtypes(wide) == {torch.float32}
     assert 2 * size(narrow) == size(wide)
@@ -62,17 +62,15 @@ def test_a_role_that_never_trains_takes_half_the_memory_in_bfloat16(folder: Path
 
 def test_tied_weights_stay_tied(tmp_path: Path) -> None:
     tiny_model(1).save(tmp_path)
-    network: Any = load_role(
-        AdapterConfig(model=str(tmp_path), dtype="bfloat16"), "adapter"
-    ).network
+    network: Any = load_role(AdapterConfig(model=str(tmp_path), dtype="bfloat16")).network
     assert network.lm_head.weight is network.model.embed_tokens.weight
     assert network.lm_head.weight.dtype == torch.bfloat16
 
 
 def test_the_batched_engine_generates_with_narrow_weights(folder: Path) -> None:
-    model = load_role(AdapterConfig(model=str(folder), dtype="bfloat16"), "adapter")
-    exact = load_role(AdapterConfig(model=str(folder)), "adapter")
-    autocast = load_role(PolicyConfig(model=str(folder), dtype="bfloat16"), "policy")
+    model = load_role(AdapterConfig(model=str(folder), dtype="bfloat16"))
+    exact = load_role(AdapterConfig(model=str(folder)))
+    autocast = load_role(PolicyConfig(model=str(folder), dtype="bfloat16"))
     engine = embedded_engine(model)
     assert isinstance(engine, HFEngine)
     hidden = model.hidden_states(torch.tensor([[5, 6, 7]]), torch.arange(3)[None], None)
@@ -95,7 +93,7 @@ def test_the_batched_engine_generates_with_narrow_weights(folder: Path) -> None:
 
 def test_the_plain_engine_generates_with_narrow_weights(tmp_path: Path) -> None:
     tiny_recurrent_model(1).save(tmp_path)
-    model = load_role(AdapterConfig(model=str(tmp_path), dtype="bfloat16"), "adapter")
+    model = load_role(AdapterConfig(model=str(tmp_path), dtype="bfloat16"))
     engine = embedded_engine(model)
     assert isinstance(engine, PlainEngine)
     found = engine.generate(REQUESTS[:2], SAMPLING)

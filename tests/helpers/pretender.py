@@ -39,7 +39,7 @@ def evaluate(store: Store, iteration: int, arm: str, seed: int) -> None:
         EvaluationRecord(
             number=iteration,
             evaluations=[Evaluation("in_domain", played, (), 0.0)],
-            judge=JudgeEvaluation(diagnose([], [], [], 1.0), counts),
+            judges={"judge": JudgeEvaluation(diagnose([], [], [], 1.0), counts)},
             metrics={"evaluation/in_domain/success": 0.5},
         )
     )

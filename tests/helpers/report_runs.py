@@ -115,8 +115,8 @@ def _iterate(
         groups=groups,
         labels={each.trajectory.id: [1] * steps for each in judged},
         samples={
-            "policy": [sample for group in trained for sample in group.policy_samples()],
-            "judge": [sample for group in trained for sample in group.judge_samples()],
+            "policy": [sample for group in trained for sample in group.samples("policy")],
+            "judge": [sample for group in trained for sample in group.samples("judge")],
         },
         proposals=proposals,
         failures=[],

@@ -39,8 +39,7 @@ def iteration_record(
         groups=list(groups),
         failures=tuple(EpisodeError(*failure) for failure in failures),
         proposals=list(proposals),
-        policy_samples=list(samples["policy"]),
-        judge_samples=list(samples["judge"]),
+        samples={role: list(own) for role, own in samples.items()},
     )
     return IterationRecord(
         result=result,
@@ -79,7 +78,7 @@ def evaluation_record(
     return EvaluationRecord(
         number=number,
         evaluations=evaluations,
-        judge=JudgeEvaluation(NOTHING, dict(counts)),
+        judges={"judge": JudgeEvaluation(NOTHING, dict(counts))},
         judge_episodes=judge_episodes,
         labels=labels or {},
         metrics=metrics,

@@ -124,9 +124,9 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
     recipe = load_recipe(TINY, [*changes, *(["judge.lora={rank: 2}"] if lora else [])])
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     cast = build_components(recipe, domain)
-    judge = model_here(cast.judge)
+    judge = model_here(cast.trained_models["judge"])
     given = samples(judge)
-    settings = recipe.judge.model_copy(update={"learning_rate": 1e-3})
+    settings = recipe.trained_roles["judge"].model_copy(update={"learning_rate": 1e-3})
     reference = ReferenceModel(judge, adapters_off=lora)
     Learner(judge, settings, reference).update(given, 0)
 
@@ -136,14 +136,12 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
 
     save_checkpoint(tmp_path, 1, cast.trained_models, Pool())  # pyright: ignore[reportArgumentType]
     resumed = build_components(recipe, domain, tmp_path / "iter-00001")
-    assert resumed.judge is not None
     completion = given[0][1].completion
-    moved = plain_logprobs(model_here(resumed.judge), completion).tolist()
+    moved = plain_logprobs(model_here(resumed.trained_models["judge"]), completion).tolist()
     assert moved == pytest.approx(plain_logprobs(judge, completion).tolist(), rel=1e-5)
-    fresh = build_components(recipe, domain).judge
-    assert fresh is not None
+    fresh = build_components(recipe, domain).trained_models["judge"]
     first = plain_logprobs(model_here(fresh), completion).tolist()
-    found = resumed.judge.learner.update(given, 0)
+    found = resumed.trained_models["judge"].learner.update(given, 0)
     expected = sum(k3(n, o) for n, o in zip(moved, first, strict=True)) / len(moved)
     assert found["reference_kl"] == pytest.approx(expected, rel=1e-2)
     assert expected > 0

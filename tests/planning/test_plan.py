@@ -101,7 +101,7 @@ SETTINGS = pytest.mark.parametrize("lora", [None, LORA], ids=["whole", "lora"])
 
 def prepared(role: PolicyConfig) -> tuple[LanguageModel, Architecture]:
     """As a run has it, and as a plan sees it."""
-    model = load_role(role, "policy")
+    model = load_role(role)
     if role.lora is not None:
         add_adapters(model, role.lora, seed=0)
     return model, architecture_of(role, "policy")[0]
@@ -215,7 +215,7 @@ def test_logits_take_what_an_update_holds_of_them_at_its_peak(
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_cache_holds_as_many_bytes_a_token_as_planned(dtype):
     role = PolicyConfig(dtype=dtype)
-    model = load_role(role, "policy")
+    model = load_role(role)
     cache = RaggedCache()
     rows = cache.assign(["a", "b"], [[1] * 5, [2] * 5])
     positions, mask = cache.begin(rows, 5)
@@ -233,7 +233,7 @@ def planned_training(
     """Of one task of four episodes with so many steps."""
     sizes = {"max_steps": steps, "rollouts_per_task": 4, "tasks_per_iteration": 1}
     loop = recipe.loop.model_copy(update=sizes)
-    recipe = recipe.model_copy(update={"loop": loop, "policy": role})
+    recipe = recipe.model_copy(update={"loop": loop}).with_role("policy", role)
     given = [*given, f"episode_steps={steps}", "candidates=0", "policy_trained=1"]
     learned = workloads(recipe, assume(recipe, given))[0].learned
     assert learned is not None
@@ -261,7 +261,7 @@ def test_epochs_are_planned_and_old_log_probs_computed_once(recipe):
 
     def parts(epochs: int) -> dict[str, float | None]:
         role = recipe.policy.model_copy(update={**settings, "epochs": epochs})
-        plan = make_plan(recipe.model_copy(update={"policy": role}), "l4", 1, [])
+        plan = make_plan(recipe.with_role("policy", role), "l4", 1, [])
         lines = [line for section in plan.sections for line in section.quantities]
         return {line.name: line.value for line in lines}
 
@@ -378,11 +378,12 @@ def test_the_page_shows_the_arithmetic_of_every_line(pytestconfig):
 def test_everything_fits_where_there_is_room_for_it(paper):
     short = ["response_tokens=40", "judgement_tokens=60"]
     loop = paper.loop.model_copy(update={"max_steps": 2, "tasks_per_iteration": 1})
-    small = {
-        role: getattr(paper, role).model_copy(update={"model": "Qwen/Qwen2.5-0.5B-Instruct"})
-        for role in ("policy", "judge", "adapter")
+    roles = {
+        name: role.model_copy(update={"model": "Qwen/Qwen2.5-0.5B-Instruct"})
+        for name, role in paper.roles.items()
     }
-    assert make_plan(paper.model_copy(update={"loop": loop, **small}), "h200", 1, short).fits
+    small = paper.model_copy(update={"loop": loop, "roles": roles})
+    assert make_plan(small, "h200", 1, short).fits
     assert not make_plan(paper, "h200", 1, short).fits
 
 
@@ -397,8 +398,8 @@ def test_a_gpu_at_half_its_speed_takes_twice_as_long(recipe):
 
 
 def test_an_oracle_judges_for_nothing(recipe):
-    oracle = recipe.judge.model_copy(update={"name": "oracle"})
-    seconds = make_plan(recipe.model_copy(update={"judge": oracle}), "l4", 1).seconds
+    oracle = recipe.judges["judge"].model_copy(update={"name": "oracle"})
+    seconds = make_plan(recipe.with_role("judge", oracle), "l4", 1).seconds
     assert set(PHASES) - set(seconds) == {"judgements", "judge update"}
 
 
@@ -416,8 +417,8 @@ def test_a_judge_that_nothing_depends_on_is_not_asked(recipe):
 
 
 def test_a_frozen_judge_is_compared_with_no_reference(recipe):
-    model, _ = architecture_of(recipe.judge, "judge")
-    judge = recipe.judge.model_copy(update={"reference_kl_weight": 0.1})
+    model, _ = architecture_of(recipe.judges["judge"], "judge")
+    judge = recipe.judges["judge"].model_copy(update={"reference_kl_weight": 0.1})
     names = [{part.name for part in held(model, judge, learns)} for learns in (True, False)]
     assert [("reference model" in each) for each in names] == [True, False]
 
@@ -445,7 +446,7 @@ def test_what_an_endpoint_answers_is_counted_in_tokens_alone(recipe):
     there = {"model": "some/model", "engine": engine}
     judge = JudgeConfig.model_validate({**there, "train": False})
     adapter = AdapterConfig.model_validate(there)
-    plan = make_plan(recipe.model_copy(update={"judge": judge, "adapter": adapter}), "l4", 1)
+    plan = make_plan(recipe.with_role("judge", judge).with_role("adapter", adapter), "l4", 1)
     found = figures(plan)
     assert set(plan.seconds) == {"rollouts", "policy update"}
     assert found["judgements"].value is None
@@ -462,7 +463,7 @@ def test_a_policy_at_an_endpoint_is_refused_as_train_refuses_it(recipe):
         "model": "some/model",
         "engine": {"name": "openai", "url": "http://127.0.0.1:1/v1", "key_variable": None},
     }
-    remote = recipe.model_copy(update={"policy": PolicyConfig.model_validate(there)})
+    remote = recipe.with_role("policy", PolicyConfig.model_validate(there))
     with pytest.raises(RecipeError, match="gives no tokens or log-probs to train on"):
         make_plan(remote, "l4", 1)
 
@@ -476,7 +477,7 @@ def test_a_frozen_adapter_has_weights_and_a_cache_and_nothing_that_learns(recipe
 
 def test_an_adapter_in_bfloat16_keeps_its_weights_in_it():
     role = AdapterConfig(dtype="bfloat16")
-    model = load_role(role, "adapter")
+    model = load_role(role)
     planned = architecture_of(role, "adapter")[0]
     [weights] = held(planned, role, learns=False)
     real = sum(weights.nbytes for weights in model.network.parameters())
@@ -487,30 +488,30 @@ def test_a_shared_model_is_held_once(recipe):
     host = ["environment_seconds=0"]
     alone = make_plan(recipe, "l4", 1, host)
     adapter = AdapterConfig(model="policy", max_tokens=48)
-    shared = make_plan(recipe.model_copy(update={"adapter": adapter}), "l4", 1, host)
+    shared = make_plan(recipe.with_role("adapter", adapter), "l4", 1, host)
     assert "Memory: adapter/total" not in figures(shared)
     assert "the policy's model and engine" in figures(shared)["adapter"].how
     assert shared.seconds == pytest.approx(alone.seconds)
-    oracle = recipe.judge.model_copy(update={"name": "oracle"})
+    oracle = recipe.judges["judge"].model_copy(update={"name": "oracle"})
     adapter = AdapterConfig(model="judge")
     with pytest.raises(RecipeError, match="no judge's model is here to share"):
-        make_plan(recipe.model_copy(update={"judge": oracle, "adapter": adapter}), "l4", 1)
+        make_plan(recipe.with_role("judge", oracle).with_role("adapter", adapter), "l4", 1)
 
 
 def test_vllm_has_the_weights_once_more_and_the_cache_it_is_told(recipe):
     engine = VLLMEngineConfig(name="vllm", memory_gib=2)
     policy = recipe.policy.model_copy(update={"engine": engine, "dtype": "bfloat16"})
-    found = figures(make_plan(recipe.model_copy(update={"policy": policy}), "l4", 1))
+    found = figures(make_plan(recipe.with_role("policy", policy), "l4", 1))
     assert found["Memory: policy/vLLM's weights"].value == 2 * NANO.parameters
     assert found["Memory: policy/vLLM's cache"].value == 2 * 2**30
     assert "Memory: policy/KV cache" not in found
     asleep = policy.model_copy(update={"engine": engine.model_copy(update={"sleep": True})})
-    slept = figures(make_plan(recipe.model_copy(update={"policy": asleep}), "l4", 1))
+    slept = figures(make_plan(recipe.with_role("policy", asleep), "l4", 1))
     total, parts = "Memory: policy/total", ("Memory: policy/activations", "Memory: policy/logits")
     saved = (found[total].value or 0) - (slept[total].value or 0)
     assert saved == pytest.approx(sum(slept[part].value or 0 for part in parts))
     adapted = policy.model_copy(update={"lora": LORA})
-    beside = figures(make_plan(recipe.model_copy(update={"policy": adapted}), "l4", 1))
+    beside = figures(make_plan(recipe.with_role("policy", adapted), "l4", 1))
     trained = architecture_of(adapted, "policy")[0].adapters
     more = 2 * (NANO.parameters + trained)
     assert beside["Memory: policy/vLLM's weights"].value == more
@@ -519,7 +520,7 @@ def test_vllm_has_the_weights_once_more_and_the_cache_it_is_told(recipe):
 def test_old_log_probs_cost_a_forward_pass(recipe):
     again = recipe.policy.model_copy(update={"old_logprobs": "recomputed"})
     plain = make_plan(recipe, "l4", 1).seconds["policy update"]
-    more = make_plan(recipe.model_copy(update={"policy": again}), "l4", 1).seconds["policy update"]
+    more = make_plan(recipe.with_role("policy", again), "l4", 1).seconds["policy update"]
     assert 1.2 < more / plain < 1.34
 
 
@@ -601,10 +602,10 @@ def test_a_config_that_says_too_little_is_one_line(content, said, tmp_path: Path
 
 
 def test_the_papers_recipe_has_the_papers_settings(paper):
-    for role in (paper.policy, paper.judge):
+    for role in (paper.policy, paper.judges["judge"]):
         assert (role.clip_range, role.kl_weight, role.learning_rate) == (0.2, 0.01, 1e-6)
         assert role.temperature == 0.8
-    assert paper.judge.samples_per_step == 3
+    assert paper.judges["judge"].samples_per_step == 3
     assert (paper.loop.tasks_per_iteration, paper.loop.rollouts_per_task) == (16, 8)
     assert (paper.loop.max_steps, paper.evaluation.max_steps) == (40, 60)
     assert paper.loop.iterations == 200
@@ -627,7 +628,7 @@ class Plugged(EngineConfig):
 
 def test_an_engine_that_does_not_say_its_memory_is_not_taken_for_another(recipe):
     policy = recipe.policy.model_copy(update={"engine": Plugged()})
-    plan = make_plan(recipe.model_copy(update={"policy": policy}), "l4", 1)
+    plan = make_plan(recipe.with_role("policy", policy), "l4", 1)
     found = figures(plan)
     assert found["Memory: policy/engine"].value is None
     assert "Memory: policy/KV cache" not in found

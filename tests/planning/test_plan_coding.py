@@ -126,12 +126,12 @@ def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
     lengths += ["judge_opening_tokens=40", "judge_question_tokens=0", "judgement_tokens=20"]
     lengths += ["candidates=0", "policy_trained=1", "judge_trained=1"]
     parts = {"loop": recipe.loop.model_copy(update={"tasks_per_iteration": 1})}
-    parts["policy"] = PolicyConfig(max_pack_tokens=256)
-    parts["judge"] = JudgeConfig(max_pack_tokens=128, samples_per_step=TESTS)
-    recipe = recipe.model_copy(update=parts)
+    recipe = recipe.model_copy(update=parts).with_role("policy", PolicyConfig(max_pack_tokens=256))
+    judge = JudgeConfig(max_pack_tokens=128, samples_per_step=TESTS)
+    recipe = recipe.with_role("judge", judge)
     planned = workloads(recipe, assume(recipe, [*ALL, *lengths]))
-    same(planned[0].learned, list(group.policy_samples()), 256)
-    same(planned[1].learned, list(group.judge_samples()), 128)
+    same(planned[0].learned, list(group.samples("policy")), 256)
+    same(planned[1].learned, list(group.samples("judge")), 128)
 
 
 def same(planned: TrainingWorkload | None, real: list[Sample], limit: int) -> None:
@@ -264,10 +264,10 @@ def test_the_papers_coding_recipe_fits_as_its_head_says(recipes, monkeypatch):
 
 def test_the_papers_coding_recipe_has_the_papers_settings(recipes):
     recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
-    for role in (recipe.policy, recipe.judge):
+    for role in (recipe.policy, recipe.judges["judge"]):
         assert (role.clip_range, role.kl_weight, role.learning_rate) == (0.2, 0.01, 1e-6)
-    assert (recipe.policy.temperature, recipe.judge.temperature) == (1.0, 0.8)
-    assert recipe.judge.samples_per_step == recipe.loop.rollouts_per_task == 32
+    assert (recipe.policy.temperature, recipe.judges["judge"].temperature) == (1.0, 0.8)
+    assert recipe.judges["judge"].samples_per_step == recipe.loop.rollouts_per_task == 32
     assert (recipe.loop.tasks_per_iteration, recipe.loop.iterations) == (64, 300)
     assert recipe.evaluation.rollouts_per_task == 16
     assert recipe.feedback.policy_window == (0, 1)
@@ -277,7 +277,7 @@ def test_the_papers_coding_recipe_has_the_papers_settings(recipes):
 
 def test_where_the_paper_is_silent_its_coding_recipe_has_what_was_published(recipes):
     recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
-    for role in (recipe.policy, recipe.judge):
+    for role in (recipe.policy, recipe.judges["judge"]):
         assert (role.max_tokens, role.minibatches) == (2048, 2)
     adapter = recipe.adapter
     assert (adapter.temperature, adapter.tries, adapter.max_tokens) == (0.8, 3, 8096)

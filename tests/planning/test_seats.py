@@ -35,7 +35,7 @@ def values(plan: Plan, title: str) -> dict[str, float]:
 @pytest.mark.parametrize("lora", [None, {"rank": 4}], ids=["whole", "lora"])
 def test_a_role_that_learns_is_in_shards_and_one_that_does_not_is_whole(recipe, lora):
     policy = PolicyConfig.model_validate({"decoding": "free", "lora": lora})
-    recipe = recipe.model_copy(update={"policy": policy})
+    recipe = recipe.with_role("policy", policy)
     one, four = (make_plan(recipe, "l4", seats, HOST) for seats in (1, 4))
     alone, shared = values(one, "Memory: policy"), values(four, "Memory: policy")
     for part in ("weights", "gradients", "optimizer"):
@@ -96,8 +96,8 @@ def test_roles_take_turns_on_a_device(recipe):
 
 
 def test_roles_on_devices_of_their_own_are_counted_apart_in_one_process(recipe):
-    moved = recipe.judge.model_copy(update={"device": "cuda:1"})
-    recipe = recipe.model_copy(update={"judge": moved, "cluster": ClusterConfig()})
+    moved = recipe.judges["judge"].model_copy(update={"device": "cuda:1"})
+    recipe = recipe.model_copy(update={"cluster": ClusterConfig()}).with_role("judge", moved)
     plan = make_plan(recipe, "l4", 1, HOST)
     devices = values(plan, "Memory: each device")
     assert devices["l4 1"] == values(plan, "Memory: judge")["total"]
@@ -154,7 +154,7 @@ def test_recipes_of_nano_models_fit_one_gpu(name):
 def test_the_papers_recipe_fits_eight_gpus_with_every_weight_trained():
     recipe = load_recipe(RECIPES / "alfworld-qwen2.5-7b.yaml")
     assert recipe.policy.lora is None
-    assert recipe.judge.lora is None
+    assert recipe.judges["judge"].lora is None
     plan = make_plan(recipe, "h200")
     assert plan.count == recipe.cluster.seats == 8
     assert plan.fits

@@ -68,7 +68,7 @@ class Counter:
 @pytest.mark.parametrize("lora", [None, {"rank": 4}], ids=["whole", "lora"])
 def test_a_seat_holds_and_receives_what_the_plan_says(lora, group, monkeypatch):
     role = PolicyConfig.model_validate({"max_pack_tokens": 512, "lora": lora})
-    model, (planned, _) = load_role(role, "policy"), architecture_of(role, "policy")
+    model, (planned, _) = load_role(role), architecture_of(role, "policy")
     if role.lora is not None:
         from rlanything.engines.hf.lora import add_adapters
 

@@ -75,7 +75,7 @@ def test_without_wrong_programs_a_broken_test_earns_no_more_than_an_unreadable_o
     always = FeedbackSettings(judge_window=(0, 1))
     right, broken, unreadable = [1, 1], [1, -1], [0, 0]
     table = np.column_stack([right, broken, unreadable])
-    advantages = unit_test_signals([1, 1], table, always).judge[0][0]
+    advantages = unit_test_signals([1, 1], table, always).judges["judge"][0][0]
     assert advantages == pytest.approx([2**0.5, -(0.5**0.5), -(0.5**0.5)])
 
 
@@ -123,10 +123,10 @@ def test_what_a_test_earns_is_p_c_plus_p_d_minus_one() -> None:
 
 def test_the_judges_advantages_stand_with_the_first_program_alone() -> None:
     signals = unit_test_signals([1, -1, -1], [[1, 1], [-1, 1], [-1, 1]], WIDE)
-    assert [each[0].tolist() for each in signals.judge] == [[1.0, -1.0], [0, 0], [0, 0]]
+    assert [each[0].tolist() for each in signals.judges["judge"]] == [[1.0, -1.0], [0, 0], [0, 0]]
     narrow = FeedbackSettings(judge_window=(0.4, 0.6))
     outside = unit_test_signals([1, -1, -1], [[1, 1], [-1, 1], [-1, 1]], narrow)
-    assert not any(each[0].any() for each in outside.judge)
+    assert not any(each[0].any() for each in outside.judges["judge"])
 
 
 def test_the_policy_learns_from_the_share_of_tests_or_from_generated_ones() -> None:
@@ -205,4 +205,4 @@ def test_a_task_that_no_test_says_anything_of_has_no_judgements_and_counts_for_n
     assert judge.counts(judged) == {}
     signals = judge.signals(judged, replace(WIDE, policy_reward="outcome"))
     assert [each.tolist() for each in signals.policy] == [[-1.0], [1.0]]
-    assert not any(len(step) for program in signals.judge for step in program)
+    assert not any(len(step) for program in signals.judges["judge"] for step in program)

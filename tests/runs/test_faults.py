@@ -303,7 +303,7 @@ def test_prompts_too_long_for_an_engine_cost_their_answers_and_not_the_run(
     ]
     records = list(Trainer(TINY, overrides=overrides, progress=Progress(console)))
     for record in records:
-        samples = [*record.result.policy_samples, *record.result.judge_samples]
+        samples = [one for own in record.result.samples.values() for one in own]
         assert all(sample.completion.token_ids for sample in samples)
     metrics = records[0].metrics
     policy, judge, steps = (
@@ -311,7 +311,7 @@ def test_prompts_too_long_for_an_engine_cost_their_answers_and_not_the_run(
     )
     assert 0 < policy < steps
     assert judge > 0
-    assert records[0].result.policy_samples
+    assert records[0].result.samples["policy"]
     told = console.export_text()
     assert "prompts of the policy did not fit into its context, and were answered with" in told
     assert re.search(r"in_domain: \d+ of \d+ answers are empty and were cut off", told)

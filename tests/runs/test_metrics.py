@@ -78,8 +78,7 @@ def test_what_trains_is_a_share_of_what_may_train() -> None:
     result = IterationResult(
         1, groups=[within, easy, group("c", [1, -1], candidate=True)], rejected=["c"]
     )
-    result.policy_samples = list(within.policy_samples())
-    result.judge_samples = list(within.judge_samples())
+    result.samples = {role: list(within.samples(role)) for role in ("policy", "judge")}
     found = metrics_of(result)
     assert found["policy/window_share"] == found["judge/window_share"] == 1 / 2
     assert found["policy/trained_share"] == 8 / 16
@@ -131,9 +130,9 @@ def test_a_metric_that_numpy_computed_is_a_number_to_the_store() -> None:
 
 
 def test_a_judge_that_does_not_learn_has_no_window() -> None:
-    record = record_of(IterationResult(1, groups=[group("a", [1, 1])]))
-    for learns, share in ((True, 0.0), (False, None)):
-        measured = Meter(refuse).measure(replace(record, judge_learns=learns)).metrics
+    for samples, share in (({"judge": []}, 0.0), ({}, None)):
+        record = record_of(IterationResult(1, groups=[group("a", [1, 1])], samples=samples))
+        measured = Meter(refuse).measure(record).metrics
         assert measured["judge/window_share"] == share
 
 

@@ -55,11 +55,10 @@ def writable() -> set[str]:
             1,
             failures=(EpisodeError("t", "the machine is full"),),
             crashes=(EpisodeError("t", "it died", lost=True),),
-            policy_statistics=statistics,
-            judge_statistics=statistics,
+            statistics={"policy": statistics, "judge": statistics},
         ),
         pool=Pool([Task("t", "do")], 0.2, 0.8),
-        judge_counts={"t": shares},
+        judge_counts={"judge": {"t": shares}},
         usage=usage,
         seconds=dict.fromkeys(phases("loop.py", "runs/trainer.py", *files), 1.0),
         distance=lambda one, other: 0.0,
@@ -70,7 +69,7 @@ def writable() -> set[str]:
         evaluations=[
             Evaluation("ood", (Trajectory("t", Task("t", "do"), (), 1),), (Task("u", "do"),), 1.0)
         ],
-        judge=JudgeEvaluation(diagnose([], [], [], 1.0), counts),
+        judges={"judge": JudgeEvaluation(diagnose([], [], [], 1.0), counts)},
         usage=usage,
     )
     meter = Meter(refuse)

@@ -106,8 +106,8 @@ def record(
             if not each.trajectory.id.endswith("/3")
         },
         "samples": {
-            "policy": [sample for group in groups for sample in group.policy_samples()],
-            "judge": [sample for group in groups for sample in group.judge_samples()],
+            "policy": [sample for group in groups for sample in group.samples("policy")],
+            "judge": [sample for group in groups for sample in group.samples("judge")],
         },
         "proposals": [
             Proposal("t0", None, ("it looked twice",), (Refusal("invalid", "'x': no task"),))

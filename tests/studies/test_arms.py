@@ -14,7 +14,7 @@ from helpers.paths import RECIPES
 from helpers.scripted import judged
 from rlanything.config.recipe import load_recipe
 from rlanything.records import Sample, Task
-from rlanything.roles.judges.base import NullJudge
+from rlanything.roles.judges.base import StepJudge
 from rlanything.rollout.groups import ScheduledTask, grouped
 from rlanything.studies.ablation.arms import ARMS, GROUPS, ArmError, find_arms
 
@@ -105,14 +105,14 @@ ROLLOUTS = st.lists(st.tuples(OUTCOMES, OUTCOMES, SCORES), min_size=1, max_size=
 def samples(arm: str, outcomes: Sequence[int], scores: Sequence[list[list[int]]]) -> list[Sample]:
     """What the rollouts of one task teach the policy and the judge in an arm of the quickstart."""
     recipe = load_recipe(QUICKSTART, ARMS[arm].overrides)
-    judge, settings = NullJudge(), recipe.feedback.settings()
+    judge, settings = StepJudge(), recipe.feedback.settings()
     both = zip(scores, outcomes, strict=True)
     members = [judged(str(i), own, o) for i, (own, o) in enumerate(both)]
     whole = [replace(m, trajectory=replace(m.trajectory, task=Task("t", ""))) for m in members]
     scheduled = [ScheduledTask("t", Task("t", ""), False)]
     [group] = grouped(scheduled, whole, lambda group: judge.signals(group, settings))
-    learned = [*group.judge_samples()] if recipe.judge.trains else []
-    return [*group.policy_samples(), *learned]
+    learned = [*group.samples("judge")] if "judge" in recipe.trained_roles else []
+    return [*group.samples("policy"), *learned]
 
 
 @given(ROLLOUTS)

@@ -34,13 +34,16 @@ class Options(BaseModel):
         use_attribute_docstrings=True,
     )
 
+    short_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys that are read and kept under another."""
+
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, section: Any) -> Any:
         # Before `extra` would, because the message of that does not say which keys there are.
         for key in section if isinstance(section, dict) else ():
             if key not in cls.model_fields:
-                known = ", ".join(sorted(cls.model_fields))
+                known = ", ".join(sorted([*cls.model_fields, *cls.short_keys]))
                 message = "unknown key; known here: {known}"
                 raise PydanticCustomError("unknown_key", message, {"key": key, "known": known})
         return section

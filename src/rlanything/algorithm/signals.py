@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -52,7 +53,7 @@ def task_signals(
     rewards: Sequence[float | None] | None = None,
     states: StepKeys | None = None,
     *,
-    weights: Mapping[str, float] | None = None,
+    weights: Mapping[str, float] = MappingProxyType({}),
     values: Sequence[Sequence[float]] | None = None,
     lengths: Sequence[Sequence[int]] | None = None,
 ) -> TaskSignals:
@@ -82,7 +83,7 @@ def task_signals(
     inputs = AdvantageInputs(
         outcomes=outcomes,
         scores=listed,
-        weights={name: (weights or {}).get(name, 1.0) for name in listed},
+        weights={name: weights.get(name, 1.0) for name in listed},
         settings=settings,
         rewards=measured if rewards and len(measured) == len(rewards) else None,
         values=values,

@@ -139,15 +139,15 @@ def load_trained(
 
 def load_served(source: RoleSource) -> ServedModel:
     """Loads a model that generates and never learns, with its engine. Raises `ModelError`."""
-    model = load_role(source.role, source.name, source.images)
+    model = load_role(source.role, source.images)
     return ServedModel(model, build_engine(model, source.role, source.name))
 
 
-def load_role(role: RoleConfig, name: str, images: Sequence[Path] = ()) -> LanguageModel:
+def load_role(role: RoleConfig, images: Sequence[Path] = ()) -> LanguageModel:
     """Loads a role's model, which looks for images in these folders. One that could learn has the
     weights it would learn with, also where it does not (in `eval`, or with a learning rate of 0):
     it acts as it does in training. Raises `ModelError`."""
-    model = shipped.resolve(role.model, name)
+    model = shipped.resolve(role.model, role.shipped_role)
     if not isinstance(role, TrainedRoleConfig):
         return load_model(model, role.dtype, role.device, trains=False, images=images)
     return load_model(model, role.dtype, role.device, images=images, train_vision=role.train_vision)
@@ -167,7 +167,7 @@ def _learning_model(source: RoleSource, role: TrainedRoleConfig) -> LanguageMode
     """Loads what a role's learner begins with: the recipe's model, or that of a checkpoint."""
     if source.checkpoint is not None:
         role = role.model_copy(update={"model": str(source.checkpoint)})
-    model = load_role(role, source.name, source.images)
+    model = load_role(role, source.images)
     if role.lora is not None and source.checkpoint is None:  # whose adapters are the run's own
         add_adapters(model, role.lora, source.seed)
     return model
@@ -180,7 +180,7 @@ def _reference(
     copy, unless all that learns are adapters which began as nothing."""
     if not role.reference_kl_weight:
         return None
-    source, images = shipped.resolve(role.model, given.name), given.images
+    source, images = shipped.resolve(role.model, role.shipped_role), given.images
     if role.lora is not None and not is_adapters(source):
         return ReferenceModel(model, adapters_off=True)
 

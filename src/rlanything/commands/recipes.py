@@ -59,6 +59,6 @@ def _needs(recipe: Recipe) -> str:
     if recipe.domain.name == "osworld":
         needs.append("make osworld")
     shipped = {*NAMES, "policy", "judge"}  # the adapter's may be that of another role
-    if any(role.model not in shipped for role in recipe.roles):
+    if any(role.model not in shipped for role in recipe.model_sections):
         needs.append("model")
     return ", ".join(needs)

@@ -62,11 +62,11 @@ def first_problem(error: ValidationError, data: object) -> str:
     message = " ".join(problem["msg"].removeprefix("Value error, ").split())
     if problem["type"] == "missing":
         message = "missing; add it"
-    elif problem["type"] == "union_tag_not_found":
-        message = "missing its name; say which one it is, such as {name: embedded}"
+    elif problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
+        message = "say what the role does with does: acts, scores, values or rewrites"
     elif problem["type"] == "tuple_type":
         message = f"write a list, as [{visible(str(given)):.80}]"
-    elif problem["type"] in ("model_type", "dict_type"):
+    elif problem["type"] in ("model_type", "dict_type", "model_attributes_type"):
         named = isinstance(given, str) and key[-1:] in (["domain"], ["engine"])
         example = f"name: {visible(given):.80}" if named else "key: value"
         message = f"write it in braces, as {{{example}}} (got {reprlib.repr(given)})"

@@ -6,9 +6,10 @@ import copy
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.engines import ConfigSection
@@ -20,10 +21,13 @@ from rlanything.config.problems import (
     unknown_key,
 )
 from rlanything.config.roles import (
+    SHORT_FORM,
     AdapterConfig,
+    AnyRoleConfig,
     JudgeConfig,
     PolicyConfig,
     RoleConfig,
+    TrainedRoleConfig,
 )
 from rlanything.config.sections import (
     CheckpointsConfig,
@@ -93,6 +97,8 @@ def _code_in(options: Mapping[str, Any]) -> list[str]:
 class Recipe(ConfigSection):
     """A run, described completely."""
 
+    short_keys: ClassVar[tuple[str, ...]] = tuple(SHORT_FORM)
+
     name: str
     """Names the run; its directory is `runs/<name>` unless `run_dir` says otherwise."""
     run_dir: File | None = None
@@ -103,9 +109,8 @@ class Recipe(ConfigSection):
     """CPU threads of the language models; 0: as many as there are cores."""
     cluster: ClusterConfig = ClusterConfig()
     domain: DomainConfig
-    policy: PolicyConfig = PolicyConfig()
-    judge: JudgeConfig = JudgeConfig()
-    adapter: AdapterConfig = AdapterConfig()
+    roles: dict[str, AnyRoleConfig] = Field(default_factory=dict)
+    """By name. `policy`, `judge` and `adapter` may stand at the top level."""
     feedback: FeedbackConfig = FeedbackConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
     loop: LoopConfig = LoopConfig()
@@ -126,10 +131,51 @@ class Recipe(ConfigSection):
 
     @model_validator(mode="before")
     @classmethod
+    def _roles_by_name(cls, data: Any) -> Any:
+        """Puts the short form under `roles`, and the paper's roles that are missing."""
+        if not isinstance(data, dict):
+            return data  # for pydantic to refuse
+        rest = {key: value for key, value in data.items() if key not in SHORT_FORM}
+        roles = data.get("roles", {})
+        if not isinstance(roles, dict):
+            return rest
+        if both := [name for name in SHORT_FORM if name in data and name in roles]:
+            raise ValueError(f"{both[0]} and roles.{both[0]} are the same role: keep one of them")
+        short = {name: data[name] for name in SHORT_FORM if name in data}
+        roles = {name: _doing(name, section) for name, section in {**short, **roles}.items()}
+        done = {_does(section) for section in roles.values()}
+        for name, does in SHORT_FORM.items():
+            if does not in done:
+                roles.setdefault(name, {"does": does})
+        order = ("acts", "scores", "values", "rewrites")
+        names = sorted(
+            roles, key=lambda name: [*order, _does(roles[name])].index(_does(roles[name]))
+        )
+        return {**rest, "roles": {name: roles[name] for name in names}}
+
+    @model_validator(mode="before")
+    @classmethod
     def _imports_limited(cls, data: Any, info: ValidationInfo) -> Any:
         """Before any section: an engine's class is imported to read its own."""
         limit_to(trust_of(info), data)
         return data
+
+    @model_validator(mode="after")
+    def _roles_fit(self) -> Recipe:
+        does = {name: role.does for name, role in self.roles.items()}
+        for kind in ("acts", "rewrites"):
+            names = [name for name in does if does[name] == kind]
+            if len(names) > 1:
+                raise ValueError(
+                    f"{' and '.join(f'roles.{name}' for name in names)}: one role {kind}; leave "
+                    "the others out"
+                )
+        adapter = self.adapter
+        if self.shared_role is not None and (given := adapter.unshared):
+            message = "with model: {model} what holds is the {model}'s own {keys}: leave this out"
+            words = {"key": self.rewriting, "model": adapter.model, "keys": ", ".join(given)}
+            raise PydanticCustomError("shared_role", message, words)
+        return self
 
     @model_validator(mode="after")
     def _machines_of_ray(self) -> Recipe:
@@ -140,29 +186,82 @@ class Recipe(ConfigSection):
         return self
 
     @property
+    def acting(self) -> str:
+        """Name of the role that acts."""
+        [name] = [name for name, role in self.roles.items() if role.does == "acts"]
+        return name
+
+    @property
+    def policy(self) -> PolicyConfig:
+        """The role that acts."""
+        [policy] = [role for role in self.roles.values() if isinstance(role, PolicyConfig)]
+        return policy
+
+    @property
+    def judges(self) -> dict[str, JudgeConfig]:
+        """The roles that score, by name."""
+        return {name: r for name, r in self.roles.items() if isinstance(r, JudgeConfig)}
+
+    @property
+    def judge(self) -> JudgeConfig:
+        """The only role that scores."""
+        [judge] = self.judges.values()
+        return judge
+
+    @property
+    def rewriting(self) -> str:
+        """Name of the role that rewrites."""
+        [name] = [name for name, role in self.roles.items() if role.does == "rewrites"]
+        return name
+
+    @property
+    def adapter(self) -> AdapterConfig:
+        """The role that rewrites."""
+        [adapter] = [role for role in self.roles.values() if isinstance(role, AdapterConfig)]
+        return adapter
+
+    @property
+    def shared_role(self) -> str | None:
+        """Name of the role whose model rewrites tasks too; None: that has its own."""
+        model = self.adapter.model
+        return model if model in self.roles and model != self.rewriting else None
+
+    @property
+    def trained_roles(self) -> dict[str, TrainedRoleConfig]:
+        """The roles that learn, by name."""
+        trained = {n: r for n, r in self.roles.items() if isinstance(r, TrainedRoleConfig)}
+        return {name: role for name, role in trained.items() if role.trains}
+
+    def with_role(self, name: str, role: RoleConfig) -> Self:
+        """Returns the recipe with another role of this name."""
+        return self.model_copy(update={"roles": {**self.roles, name: role}})
+
+    @property
     def reads_scores(self) -> bool:
-        """Whether anything in training depends on what the judge says: otherwise it is not asked,
+        """Whether anything in training depends on what judges say: otherwise they are not asked,
         only evaluated."""
         return (
-            self.judge.trains
+            any(judge.trains for judge in self.judges.values())
             or self.feedback.policy_reward != "outcome"
             or self.curriculum.adapt_tasks
         )
 
     @property
-    def roles(self) -> list[RoleConfig]:
-        """The sections that name a model and its engine."""
+    def model_sections(self) -> list[RoleConfig]:
+        """The sections that name a model and its engine: the roles', and the labeller's."""
         labeller = self.evaluation.labeller
-        return [self.policy, self.judge, self.adapter, *([labeller] if labeller else [])]
+        return [*self.roles.values(), *([labeller] if labeller else [])]
 
     @property
     def code(self) -> list[str]:
         """All that is named as `module:name`, and the command of an agent."""
         command = self.domain.options.get("command")
         own = [*self.domain.code, *([words_of(command)] if command is not None else [])]
-        names = [self.judge.name, self.adapter.name, self.policy.loss.name, self.judge.loss.name]
+        roles = self.roles.values()
+        names = [role.name for role in roles if isinstance(role, JudgeConfig | AdapterConfig)]
+        names += [role.loss.name for role in roles if isinstance(role, TrainedRoleConfig)]
         names += [self.feedback.advantage.name, self.feedback.judge_reward.name]
-        names += [role.engine.name for role in self.roles]
+        names += [section.engine.name for section in self.model_sections]
         return [*own, *(name for name in names if is_code(name))]
 
     @property
@@ -178,6 +277,19 @@ class Recipe(ConfigSection):
     @property
     def directory(self) -> Path:
         return self.run_dir or Path("runs") / self.name
+
+
+def _does(section: object) -> object:
+    """Returns what a role does; None where its section does not say."""
+    said = section.get("does") if isinstance(section, dict) else getattr(section, "does", None)
+    return said
+
+
+def _doing(name: str, section: object) -> object:
+    """Returns a role's section that says what it does, if its name does."""
+    if not isinstance(section, dict) or name not in SHORT_FORM:
+        return section
+    return {"does": SHORT_FORM[name], **section}
 
 
 Source: TypeAlias = "str | Path | Mapping[str, Any] | Recipe"
@@ -325,9 +437,18 @@ def _override(data: dict[str, Any], override: str) -> None:
 
 
 def _put(data: dict[str, Any], key: str, value: object, shown: str) -> None:
-    *parents, last = key.split(".")
+    *parents, last = _place(data, key.split("."))
     for parent in parents:
         data = data.setdefault(parent, {})
         if not isinstance(data, dict):
             raise RecipeError(f"override {shown}: {parent!r} is a value, not a section")
     data[last] = value
+
+
+def _place(data: dict[str, Any], key: list[str]) -> list[str]:
+    """Returns where a key stands in data, which has a role in the short form or under `roles`."""
+    if key[0] in SHORT_FORM and key[0] in (data.get("roles") or {}):
+        return ["roles", *key]
+    if key[0] == "roles" and key[1:2] and key[1] in SHORT_FORM and key[1] in data:
+        return key[1:]
+    return key

@@ -1,9 +1,9 @@
-"""The sections of a recipe for the three roles: model, engine, sampling, and how it learns."""
+"""The roles of a recipe: what each does, its model and engine, its sampling, and how it learns."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -15,18 +15,31 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
+SHORT_FORM = {"policy": "acts", "judge": "scores", "adapter": "rewrites"}
+"""The paper's roles, which a recipe may write at its top level, and what they do. A recipe in which
+no role does one of these has the paper's role, at its defaults."""
+
+
+def role_key(name: str) -> str:
+    """Returns the key of a role in a recipe, for messages and overrides."""
+    return name if name in SHORT_FORM else f"roles.{name}"
+
+
 ENDPOINT_TOKENS = 512
 """Default of `max_tokens` for a role that an endpoint answers for."""
 
 
 class RoleConfig(ConfigSection):
-    """A language model in one of the three roles."""
+    """A language model in a role."""
+
+    shipped_role: ClassVar[str] = ""
+    """Name of the shipped models for what it does; none ships for other roles."""
 
     model: str = "nano"
     """`nano` for the model shipped for this role (`nano-coding`, `nano-miniwob`, ... for those of
     other domains), a folder, a Hugging Face id, or a GGUF file: `PATH.gguf`, or `package:FILE.gguf`
-    for one that an installed package brings. The adapter's may be `policy` or `judge`: that role's,
-    as it is at the time."""
+    for one that an installed package brings. A role that rewrites may name another role, such as
+    `policy` or `judge`: it then has that role's model, as it is at the time."""
     engine: AnyEngineConfig = Field(default_factory=default_engine)
     """What generates: `{name: embedded}`, `{name: vllm}`, or `{name: openai, url: ...}` for a role
     that does not train; or a class of your own, `{name: module:Class}`."""
@@ -146,6 +159,11 @@ class TrainedRoleConfig(RoleConfig):
     """Computes each layer's activations again in the backward pass instead of keeping them: less
     memory, a fifth to a third more time, the same update."""
 
+    @property
+    def trains(self) -> bool:
+        """Whether this run moves and keeps its weights."""
+        return True
+
     @model_validator(mode="after")
     def _all_or_adapters(self) -> TrainedRoleConfig:
         if self.train_vision and self.lora is not None:
@@ -169,6 +187,12 @@ class TrainedRoleConfig(RoleConfig):
 
 
 class PolicyConfig(TrainedRoleConfig):
+    """A role that acts."""
+
+    shipped_role: ClassVar[str] = "policy"
+
+    does: Literal["acts"] = "acts"
+    """`acts`: its answers are actions in the environment."""
     decoding: Literal["choices", "free"] = "free"
     """`choices` lets the policy choose, token by token, only among the actions the environment
     admits (and renormalises log-probs over them); `free` lets it write anything."""
@@ -189,6 +213,14 @@ class PolicyConfig(TrainedRoleConfig):
 
 
 class JudgeConfig(TrainedRoleConfig):
+    """A role that scores."""
+
+    shipped_role: ClassVar[str] = "judge"
+
+    does: Literal["scores"] = "scores"
+    """`scores`: it judges the steps of every episode."""
+    weight: Annotated[float, Field(gt=0)] = 1.0
+    """Weight of its mean score of a step among those of several judges."""
     temperature: Annotated[float, Field(gt=0, le=2)] = 0.8
     """The sampling temperature; training compares log-probs at the same temperature."""
     samples_per_step: Count = 3
@@ -230,6 +262,19 @@ class JudgeConfig(TrainedRoleConfig):
         return self.here and self.train
 
 
+class ValueConfig(TrainedRoleConfig):
+    """A role that values states. `model` must be given."""
+
+    does: Literal["values"] = "values"
+    """`values`: it says how likely an episode is to be won from a state."""
+
+    @model_validator(mode="after")
+    def _none_ships(self) -> ValueConfig:
+        if self.model == "nano":
+            raise ValueError("model: name one; none ships that values states")
+        return self
+
+
 class LabellerConfig(RoleConfig):
     """A model stronger than the judge, which never trains. `model` must be given."""
 
@@ -248,9 +293,14 @@ class LabellerConfig(RoleConfig):
 
 
 class AdapterConfig(RoleConfig):
-    """`model: policy` or `model: judge` shares that role's model and engine, as it is at the time:
-    nothing more to hold in memory, and the adapter changes as that role learns."""
+    """A role that rewrites tasks. `model: policy` or `model: judge` shares that role's model and
+    engine, as it is at the time: nothing more to hold in memory, and the adapter changes as that
+    role learns."""
 
+    shipped_role: ClassVar[str] = "adapter"
+
+    does: Literal["rewrites"] = "rewrites"
+    """`rewrites`: it makes tasks harder or easier."""
     name: PluginName = "llm"
     """`llm`: the language model of this section. `module:Class`: an adapter of your own."""
     options: dict[str, Any] = Field(default_factory=dict)
@@ -272,23 +322,19 @@ class AdapterConfig(RoleConfig):
         return None if self.critics_per_task == "all" else self.critics_per_task
 
     @property
-    def shares(self) -> bool:
-        """Whether another role's model answers."""
-        return self.model in ("policy", "judge")
-
-    @model_validator(mode="after")
-    def _as_the_role_it_shares(self) -> AdapterConfig:
+    def unshared(self) -> list[str]:
+        """The keys it sets that a role whose model it shares decides."""
         # Not `model_fields_set`: a run's own recipe writes every key, and must load again.
         keys = ("chat_template_kwargs", "device", "dtype", "engine", "timeout_seconds")
         fields = type(self).model_fields
-        given = [
+        return [
             key
             for key in keys
             if getattr(self, key) != fields[key].get_default(call_default_factory=True)
         ]
-        if self.shares and given:
-            raise ValueError(
-                f"with model: {self.model} what holds is the {self.model}'s own "
-                f"{', '.join(given)}: leave this out"
-            )
-        return self
+
+
+AnyRoleConfig: TypeAlias = Annotated[
+    PolicyConfig | JudgeConfig | ValueConfig | AdapterConfig, Field(discriminator="does")
+]
+"""A role, by what it does."""

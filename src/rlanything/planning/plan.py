@@ -29,11 +29,11 @@ def make_plan(
     seats = count or recipe.cluster.seats
     size = memory_of(device) / (seats if device == CPU else 1)
     check_models(recipe)
-    shared, adapter = recipe.adapter.model if recipe.adapter.shares else None, recipe.adapter
+    shared, adapter = recipe.shared_role, recipe.adapter
     if shared is not None:
         keys = ("model", "engine", "dtype")
-        same = {name: getattr(getattr(recipe, shared), name) for name in keys}
-        recipe = recipe.model_copy(update={"adapter": adapter.model_copy(update=same)})
+        same = {name: getattr(recipe.roles[shared], name) for name in keys}
+        recipe = recipe.with_role(recipe.rewriting, adapter.model_copy(update=same))
     models, parameters = _models(recipe, shared)
     assumed = assume(recipe, given)
     roles = workloads(recipe, assumed)

@@ -51,8 +51,12 @@ class RolloutGroup:
     def failed(self) -> tuple[JudgedTrajectory, ...]:
         return tuple(member for member in self.judged if member.trajectory.outcome == -1)
 
-    def policy_samples(self) -> Iterator[Sample]:
-        """Yields every response whose advantage is not 0; an empty one teaches nothing."""
+    def samples(self, role: str) -> Iterator[Sample]:
+        """Yields what a role trains on: every judgement of a judge, every response of the role that
+        acts, whose advantage is not 0; an empty one teaches nothing."""
+        return self._judgements(role) if role in self.signals.judges else self._responses()
+
+    def _responses(self) -> Iterator[Sample]:
         for member, advantages in zip(self.judged, self.signals.policy, strict=True):
             trajectory = member.trajectory
             for i, (step, advantage) in enumerate(zip(trajectory.steps, advantages, strict=True)):
@@ -62,15 +66,15 @@ class RolloutGroup:
                 if sample.trains and step.completion.token_ids:
                     yield sample
 
-    def judge_samples(self) -> Iterator[Sample]:
-        """Yields every judgement whose advantage is not 0; an empty one teaches nothing."""
-        for member, by_step in zip(self.judged, self.signals.judges["judge"], strict=True):
+    def _judgements(self, judge: str) -> Iterator[Sample]:
+        for member, by_step in zip(self.judged, self.signals.judges[judge], strict=True):
             steps = zip(member.judgements, by_step, strict=True)
             for i, (judgements, advantages) in enumerate(steps):
-                for j, advantage in enumerate(advantages):
-                    if advantage and judgements[j].completion.token_ids:
+                own = [(j, each) for j, each in enumerate(judgements) if each.by == judge]
+                for (j, judgement), advantage in zip(own, advantages, strict=True):
+                    if advantage and judgement.completion.token_ids:
                         source = f"{member.trajectory.id}/{i}/{j}"
-                        yield Sample(source, judgements[j].completion, float(advantage))
+                        yield Sample(source, judgement.completion, float(advantage))
 
 
 def shuffled(samples: Sequence[tuple[str, Sample]], seed: int) -> list[tuple[str, Sample]]:

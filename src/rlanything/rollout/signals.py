@@ -209,8 +209,8 @@ def _lines(
     scores = [read_scores(packed) for packed in group.scores]
     signals = task_signals(group.outcomes, scores, settings)
     summary.single_trajectory_tasks += len(scores) == 1
-    [of_judge] = signals.judges.values()
-    for trajectory, own, judged in zip(group.ids, signals.policy, of_judge, strict=True):
+    [judge_signals] = signals.judges.values()
+    for trajectory, own, judged in zip(group.ids, signals.policy, judge_signals, strict=True):
         policy, judge = _numbers(np.asarray(own)), [_numbers(step) for step in judged]
         summary.steps += len(policy)
         summary.judgements += sum(map(len, judge))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -20,6 +20,7 @@ from rlanything.config.roles import (
     PolicyConfig,
     RoleConfig,
     TrainedRoleConfig,
+    role_key,
 )
 from rlanything.domains.base import (
     Domain,
@@ -36,6 +37,7 @@ from rlanything.roles.adapter import Adapter, LLMAdapter, NullAdapter
 from rlanything.roles.chat_model import ChatModel, LocalChatModel
 from rlanything.roles.judges.base import FunctionJudge, Judge, JudgeError, ScoreFunction
 from rlanything.roles.judges.llm import LLMJudge
+from rlanything.roles.judges.panel import JudgePanel
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
@@ -48,21 +50,20 @@ from rlanything.seeds import derive
 class RunComponents:
     """The models and roles of a run."""
 
-    policy: Trained
-    judge: Trained | None
-    """None where the judge does not learn: an object, an oracle, an endpoint, a frozen model."""
+    trained_models: Mapping[str, Trained]
+    """The models that learn, by role."""
     train_policy: LanguagePolicy
     """The policy as it samples in training."""
     eval_policy: LanguagePolicy
     """The same policy as it samples in evaluation."""
-    scorer: Judge
+    judges: JudgePanel
     adapter: Adapter
     engines: tuple[Engine, ...]
     """All engines of models in this process, the frozen ones too."""
     chat_models: Mapping[str, ChatModel]
     """By role, the model that answers for it."""
     models: Models
-    """What holds all of them."""
+    """The holder of all models."""
     images: tuple[Path, ...] = ()
     """Folders in which models look for screenshots."""
     passing: TemporaryDirectory[str] | None = None
@@ -73,12 +74,6 @@ class RunComponents:
     def passing_images(self) -> Path | None:
         """Where screenshots go that no run keeps; None: nowhere."""
         return None if self.passing is None else Path(self.passing.name)
-
-    @property
-    def trained_models(self) -> dict[str, Trained]:
-        """Returns the models that learn, by role."""
-        judge = {} if self.judge is None else {"judge": self.judge}
-        return {"policy": self.policy, **judge}
 
     def labeller(self, recipe: Recipe, domain: Domain, day: datetime) -> Labeller | None:
         """Builds the labeller that `build_labeller` builds, beside these models."""
@@ -122,7 +117,9 @@ def build_components(
     check_models(recipe)
     if checkpoint is None:  # a run that has begun goes on as it is
         check_feedback(recipe, domain)
-    models = open_models(recipe.cluster, [role.device for role in recipe.roles], recipe.threads)
+    models = open_models(
+        recipe.cluster, [section.device for section in recipe.model_sections], recipe.threads
+    )
     try:
         return _components(recipe, domain, checkpoint, parts, day, models, images)
     except BaseException:
@@ -141,58 +138,70 @@ def _components(
 ) -> RunComponents:
     passing = TemporaryDirectory() if shows_images(domain) else None
     seen = (*([images] if images else []), *([Path(passing.name)] if passing else []))
-    source = partial(trained_source, recipe, checkpoint, seen)
-    policy = models.trained(source("policy", recipe.policy))
-    judge = models.trained(source("judge", recipe.judge)) if recipe.judge.trains else None
-    engines = [policy.engine, *([judge.engine] if judge else [])]
-
-    def trained_chat(model: Trained, role: RoleConfig) -> LocalChatModel:
-        return LocalChatModel(model.model, model.engine, day, role.chat_template_kwargs)
-
-    chat_models: dict[str, ChatModel] = {"policy": trained_chat(policy, recipe.policy)}
-
-    def frozen(role: RoleConfig, name: str) -> ChatModel:
-        chat_model = build_chat_model(role, name, models, day, seen)
-        if isinstance(chat_model, LocalChatModel):
-            engines.append(chat_model.engine)
-        return chat_model
-
-    @cache
-    def judge_model() -> ChatModel:
-        chat_models["judge"] = (
-            trained_chat(judge, recipe.judge) if judge else frozen(recipe.judge, "judge")
-        )
-        return chat_models["judge"]
-
-    @cache
-    def adapter_model() -> ChatModel:
-        if recipe.adapter.shares:
-            shared = judge_model() if recipe.adapter.model == "judge" else chat_models["policy"]
-            assert isinstance(shared, LocalChatModel)  # check_models saw to it
-            chat_models["adapter"] = shared.counted_separately()
-        else:
-            chat_models["adapter"] = frozen(recipe.adapter, "adapter")
-        return chat_models["adapter"]
-
-    def acting(temperature: float) -> LanguagePolicy:
-        return build_policy(chat_models["policy"], domain, recipe.policy, temperature)
-
-    # In this order: chat models are made when first asked for, and listed as they are made.
-    adapter = parts.adapter or build_adapter(recipe.adapter, domain, adapter_model)
-    scorer = parts.judge or build_judge(recipe.judge, domain, judge_model)
+    trained: dict[str, Trained] = {}
+    for name, role in recipe.trained_roles.items():
+        trained[name] = models.trained(trained_source(recipe, checkpoint, seen, name, role))
+    chat_models = _ChatModels(recipe, models, trained, day, seen)
+    # The policy first, then judges, then the adapter, which may answer with the model of either.
+    acting, policy = chat_models.build(recipe.acting), recipe.policy
+    judges: dict[str, Judge] = {}
+    for name, role in recipe.judges.items():
+        build = partial(chat_models.build, name)
+        judges[name] = parts.judge or build_judge(role, domain, build, role_key(name))
+    build = partial(chat_models.build, recipe.rewriting)
+    adapter = parts.adapter or build_adapter(
+        recipe.adapter, domain, build, role_key(recipe.rewriting)
+    )
     return RunComponents(
-        policy=policy,
-        judge=judge,
-        train_policy=acting(recipe.policy.temperature),
-        eval_policy=acting(recipe.evaluation.temperature),
-        scorer=scorer,
+        trained_models=trained,
+        train_policy=build_policy(acting, domain, policy, policy.temperature, recipe.acting),
+        eval_policy=build_policy(
+            acting, domain, policy, recipe.evaluation.temperature, recipe.acting
+        ),
+        judges=JudgePanel(judges, {name: role.weight for name, role in recipe.judges.items()}),
         adapter=adapter,
-        engines=tuple(engines),
-        chat_models=chat_models,
+        engines=tuple(chat_models.engines),
+        chat_models=chat_models.by_role,
         models=models,
         images=seen,
         passing=passing,
     )
+
+
+@dataclass(slots=True)
+class _ChatModels:
+    """The chat models of a run, which are built in the order in which roles ask for them."""
+
+    recipe: Recipe
+    models: Models
+    trained: Mapping[str, Trained]
+    day: datetime | None
+    images: tuple[Path, ...]
+    by_role: dict[str, ChatModel] = field(default_factory=dict)
+    engines: list[Engine] = field(default_factory=list)
+    """Engines of the models in this process."""
+
+    def __post_init__(self) -> None:
+        self.engines += [trained.engine for trained in self.trained.values()]
+
+    def build(self, name: str) -> ChatModel:
+        """Builds the model that answers for a role. Raises `ModelError` or `EndpointError`."""
+        self.by_role[name] = chat_model = self._built(name)
+        return chat_model
+
+    def _built(self, name: str) -> ChatModel:
+        role, shared = self.recipe.roles[name], self.recipe.shared_role
+        if name == self.recipe.rewriting and shared is not None:
+            answering = self.by_role[shared]
+            assert isinstance(answering, LocalChatModel)  # check_models saw to it
+            return answering.counted_separately()
+        if trained := self.trained.get(name):
+            model, engine = trained.model, trained.engine
+            return LocalChatModel(model, engine, self.day, role.chat_template_kwargs)
+        chat_model = build_chat_model(role, name, self.models, self.day, self.images)
+        if isinstance(chat_model, LocalChatModel):
+            self.engines.append(chat_model.engine)
+        return chat_model
 
 
 def trained_source(
@@ -231,11 +240,16 @@ def build_chat_model(
 
 
 def build_policy(
-    chat_model: ChatModel, domain: Domain, config: PolicyConfig, temperature: float
+    chat_model: ChatModel,
+    domain: Domain,
+    config: PolicyConfig,
+    temperature: float,
+    key: str = "policy",
 ) -> LanguagePolicy:
-    """Builds the policy's role over a chat model, sampling at `temperature`. Raises `RecipeError`
-    for a model that is to be shown images and sees none."""
-    _check_sight("policy", chat_model, domain)
+    """Builds the policy over a chat model, sampling at `temperature`; `key`: the role's in the
+    recipe, for messages. Raises `RecipeError` for a model that is to be shown images and sees
+    none."""
+    _check_sight(key, chat_model, domain)
     return LanguagePolicy(
         chat_model,
         domain,
@@ -269,8 +283,14 @@ def build_labeller(
     return Labeller(chat_model, judge)
 
 
-def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], ChatModel]) -> Judge:
-    """Builds the judge that a recipe names; `chat_model` is called only where one is needed.
+def build_judge(
+    config: JudgeConfig,
+    domain: Domain,
+    chat_model: Callable[[], ChatModel],
+    key: str = "judge",
+) -> Judge:
+    """Builds the judge that a recipe names; `chat_model` is called only where one is needed, `key`
+    is the role's in the recipe, for messages.
 
     Raises `JudgeError` where there is none of this name, or where it refuses its options, and
     `RecipeError` for a model that is to be shown images and sees none."""
@@ -280,7 +300,7 @@ def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], Ch
         if isinstance(domain, UnitTestDomain):
             return UnitTestJudge(chat_model(), domain, sampling, samples)
         model = chat_model()
-        _check_sight("judge", model, domain)
+        _check_sight(key, model, domain)
         return LLMJudge(model, domain, sampling, samples, shows_images(domain), config.score_first)
     provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
     try:
@@ -288,24 +308,28 @@ def build_judge(config: JudgeConfig, domain: Domain, chat_model: Callable[[], Ch
         if isinstance(plugin, type):
             plugin = make_plugin("judge", config.name, config.options, Judge, provided)
         elif config.options:
-            raise JudgeError(f"judge.options: {config.name} is no class, and takes none: drop them")
+            raise JudgeError(f"{key}.options: {config.name} is no class, and takes none: drop them")
     except PluginError as error:
-        raise JudgeError(f"judge.name: {error}") from error
+        raise JudgeError(f"{key}.name: {error}") from error
     if isinstance(plugin, Judge):
         return plugin
     if not callable(plugin):
         raise JudgeError(
-            f"judge.name: {config.name} is no judge: name a function (trajectory, i) that returns "
+            f"{key}.name: {config.name} is no judge: name a function (trajectory, i) that returns "
             "a score, or a class with the methods of rlanything.roles.judges.base.Judge"
         )
     return FunctionJudge(cast(ScoreFunction, plugin))
 
 
 def build_adapter(
-    config: AdapterConfig, domain: Domain, chat_model: Callable[[], ChatModel]
+    config: AdapterConfig,
+    domain: Domain,
+    chat_model: Callable[[], ChatModel],
+    key: str = "adapter",
 ) -> Adapter:
     """Builds the adapter that a recipe names; `chat_model` is called only where one is needed: a
-    language model is of no use where the domain cannot rewrite its tasks.
+    language model is of no use where the domain cannot rewrite its tasks. `key` is the role's in
+    the recipe, for messages.
 
     Raises `RecipeError` where there is none of this name, or where it refuses its options."""
     sampling = Sampling(config.temperature, config.max_tokens)
@@ -313,7 +337,7 @@ def build_adapter(
         critics, stages = config.most_critics, config.critic_stages
         if stages == 2 and not isinstance(domain, StagedCriticDomain):
             raise RecipeError(
-                "adapter.critic_stages: this domain's critics have one stage: leave it at 1"
+                f"{key}.critic_stages: this domain's critics have one stage: leave it at 1"
             )
         if not rewrites_tasks(domain):
             return NullAdapter()
@@ -323,7 +347,7 @@ def build_adapter(
     try:
         return make_plugin("adapter", config.name, config.options, Adapter, provided)
     except PluginError as error:
-        raise RecipeError(f"adapter.name: {error}") from error
+        raise RecipeError(f"{key}.name: {error}") from error
 
 
 def _provided(

@@ -82,12 +82,11 @@ class HeldOut:
             played = played[: recipe.evaluation.judged_episodes]
         labels = self._labels(played) if played else store.judge_eval_labels()
         episodes = JudgeEvalSet(played or store.judge_eval_episodes(), labels)
-        judge = episodes.evaluate(
-            components.scorer,
-            recipe.feedback.judge_lambda,
-            derive(recipe.seed, "examination"),
-            self._progress,
-        )
+        weight, judge_seed = recipe.feedback.judge_lambda, derive(recipe.seed, "examination")
+        judges = {
+            name: episodes.evaluate(judge, weight, judge_seed, self._progress)
+            for name, judge in components.judges.judges.items()
+        }
         usage = components.pop_usage()
         if self.labeller is not None:
             usage |= self.labeller.pop_usage()
@@ -95,7 +94,7 @@ class HeldOut:
         return EvaluationRecord(
             number=iteration,
             evaluations=evaluations,
-            judge=judge,
+            judges=judges,
             usage=usage,
             judge_episodes=played,
             labels=labels,

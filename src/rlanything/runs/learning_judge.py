@@ -41,6 +41,8 @@ class LearningJudgeRun:
     trained: Trained
     recipe: Recipe
     directory: Path
+    role: str
+    """Name of the judge's role in the recipe."""
     updates: int
     """Those that its weights have had since it was first served."""
 
@@ -55,7 +57,7 @@ class LearningJudgeRun:
     def save(self) -> None:
         """Writes the checkpoint of the last update."""
         folder = inside(self.directory, CHECKPOINTS)
-        save_checkpoint(folder, self.updates, {"judge": self.trained}, None)
+        save_checkpoint(folder, self.updates, {self.role: self.trained}, None)
 
 
 @contextmanager
@@ -129,7 +131,7 @@ def _open(
         trained.model, trained.engine, day_begun(directory), recipe.judge.chat_template_kwargs
     )
     judge = build_judge(recipe.judge, domain, lambda: chat_model)
-    opened = LearningJudgeRun(judge, trained, recipe, directory, position.iteration)
+    opened = LearningJudgeRun(judge, trained, recipe, directory, "judge", position.iteration)
     if begin:
         opened.save()
     return opened

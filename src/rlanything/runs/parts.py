@@ -9,19 +9,12 @@ from rlanything.algorithm.advantages import Advantage
 from rlanything.algorithm.losses import Loss
 from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.recipe import Recipe, RecipeError
+from rlanything.config.roles import role_key
 from rlanything.domains.base import Domain
 from rlanything.plugins import is_object, missing_members, object_name
 from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge
 
-KEYS = {
-    "domain": ("domain", "name"),
-    "judge": ("judge", "name"),
-    "adapter": ("adapter", "name"),
-    "loss": ("policy", "loss"),
-    "advantage": ("feedback", "advantage"),
-}
-"""Where a recipe names each part."""
 PROTOCOLS: dict[str, type] = {"domain": Domain, "judge": Judge, "adapter": Adapter}
 """What an object in the place of each part has; a loss and an advantage are functions."""
 
@@ -61,10 +54,20 @@ class Parts:
         says of itself what it cannot bring back.
 
         Raises `RecipeError` for a part that the recipe says is an object and that is not here."""
-        for part in fields(self):
-            section, key = KEYS[part.name]
-            settings = getattr(recipe, section)
-            given: Any = getattr(self, part.name)
+        if len(recipe.judges) > 1 and self.judge is not None:
+            names = ", ".join(recipe.judges)
+            raise RecipeError(f"judge: this recipe has several ({names}): name them there")
+        places = {
+            "domain": [("domain", "name")],
+            "judge": [(name, "name") for name in recipe.judges],
+            "adapter": [(recipe.rewriting, "name")],
+            "loss": [(recipe.acting, "loss")],
+            "advantage": [("feedback", "advantage")],
+        }
+        for part, (section, key) in [(p, place) for p in places for place in places[p]]:
+            in_role = part not in ("domain", "advantage")
+            settings: Any = recipe.roles[section] if in_role else getattr(recipe, section)
+            given: Any = getattr(self, part)
             current = getattr(settings, key)
             if given is not None:
                 changes: dict[str, Any] = {key: object_name(given)}
@@ -72,11 +75,15 @@ class Parts:
                 if isinstance(current, FunctionConfig):
                     changes = {key: type(current).model_validate(given)}
                 settings = settings.model_copy(update=changes)
-                recipe = recipe.model_copy(update={section: settings})
+                if in_role:
+                    recipe = recipe.with_role(section, settings)
+                else:
+                    recipe = recipe.model_copy(update={section: settings})
             elif is_object(name := getattr(current, "name", current)):
+                section = role_key(section) if in_role else section
                 raise RecipeError(
                     f"{section}.{key}: {name} was handed over by a program: hand it over again, as "
-                    f"in rlanything.Trainer.resume(RUN, {part.name}=...)"
+                    f"in rlanything.Trainer.resume(RUN, {part}=...)"
                 )
         return recipe
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlanything.algorithm.feedback import AdvantageConfig
 from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.recipe import Recipe, RecipeError
+from rlanything.config.roles import TrainedRoleConfig, role_key
 from rlanything.config.sections import FeedbackConfig, check_inputs
 from rlanything.domains.base import Domain, UnitTestDomain
 
@@ -14,40 +15,49 @@ COMPARED_STEPS = ("trajectory", "state")
 
 def check_models(recipe: Recipe) -> None:
     """Raises `RecipeError` for a role that an endpoint serves and that should learn (it gives text,
-    and learning needs the sampled tokens with their log-probs), and for sharing a judge's model
-    where none is in this process."""
+    and learning needs the sampled tokens with their log-probs), for sharing the model of a role
+    that has none in this process, and for a role that nothing reads."""
     why = "engine: an endpoint gives no tokens or log-probs to train on"
     if recipe.policy.remote:
         raise RecipeError(
-            f"policy: {why}; train a model that is here (engine: {{name: embedded}}), or measure "
-            "this one with `rlanything eval RECIPE`"
+            f"{role_key(recipe.acting)}: {why}; train a model that is here (engine: "
+            "{name: embedded}), or measure this one with `rlanything eval RECIPE`"
         )
-    if recipe.judge.name == "llm" and recipe.judge.remote and recipe.judge.train:
-        raise RecipeError(
-            f"judge: {why}; leave this judge as it is with judge.train=false, or train one "
-            "that is here (engine: {name: embedded})"
-        )
+    for name, judge in recipe.judges.items():
+        key = role_key(name)
+        if judge.name == "llm" and judge.remote and judge.train:
+            raise RecipeError(
+                f"{key}: {why}; leave this judge as it is with {key}.train=false, or train one "
+                "that is here (engine: {name: embedded})"
+            )
+        if judge.weight != 1 and len(recipe.judges) == 1:
+            raise RecipeError(
+                f"{key}.weight: a single judge is weighed against no other: leave it out"
+            )
+    for name, role in recipe.roles.items():
+        if role.does == "values":
+            raise RecipeError(
+                f"{role_key(name)}: nothing here reads values of states yet: leave the role out"
+            )
     check_functions(recipe)
-    numbered = [role.device for role in recipe.roles if ":" in role.device]
+    numbered = [section.device for section in recipe.model_sections if ":" in section.device]
     if recipe.cluster.seats > 1 and numbered:
         raise RecipeError(
             f"device: {numbered[0]} is one GPU, and a role is on all {recipe.cluster.seats} seats; "
             "say `cuda`: each seat has its own"
         )
-    towers = [
-        name
-        for name, role in (("policy", recipe.policy), ("judge", recipe.judge))
-        if role.train_vision
-    ]
+    roles = recipe.roles.items()
+    towers = [n for n, role in roles if isinstance(role, TrainedRoleConfig) and role.train_vision]
     if recipe.cluster.seats > 1 and towers:
         raise RecipeError(
-            f"{towers[0]}.train_vision: one seat alone can train what reads images; set "
+            f"{role_key(towers[0])}.train_vision: one seat alone can train what reads images; set "
             "cluster.seats=1, or leave it frozen"
         )
-    if recipe.adapter.model == "judge" and not recipe.judge.here:
+    shared, key = recipe.shared_role, role_key(recipe.rewriting)
+    if shared in recipe.judges and not recipe.judges[shared].here:
         raise RecipeError(
-            "adapter.model: no judge's model is here to share; share the policy's "
-            "(adapter.model=policy), or give the adapter a model of its own"
+            f"{key}.model: no judge's model is here to share; share the policy's "
+            f"({key}.model={recipe.acting}), or give it a model of its own"
         )
 
 
@@ -55,12 +65,10 @@ def check_functions(recipe: Recipe) -> None:
     """Raises `RecipeError` for a loss, an advantage or a reward that cannot be found, that refuses
     its options, or that needs what no role gives."""
     functions: dict[str, FunctionConfig] = {
-        "policy.loss": recipe.policy.loss,
-        "feedback.advantage": recipe.feedback.advantage,
-        "feedback.judge_reward": recipe.feedback.judge_reward,
+        f"{role_key(name)}.loss": role.loss for name, role in recipe.trained_roles.items()
     }
-    if recipe.judge.trains:
-        functions["judge.loss"] = recipe.judge.loss
+    functions["feedback.advantage"] = recipe.feedback.advantage
+    functions["feedback.judge_reward"] = recipe.feedback.judge_reward
     for key, function in functions.items():
         try:
             _ = function.function
@@ -79,7 +87,8 @@ def on_judged_steps(recipe: Recipe) -> list[str]:
         "judge_reward": not feedback.judge_reward.same_as(default.judge_reward),
         "advantage": feedback.advantage.name in COMPARED_STEPS,
     }
-    return [key for key, is_so in changed.items() if is_so and recipe.judge.name == "llm"]
+    by_model = any(judge.name == "llm" for judge in recipe.judges.values())
+    return [key for key, is_so in changed.items() if is_so and by_model]
 
 
 def check_feedback(recipe: Recipe, domain: Domain) -> None:

@@ -29,11 +29,12 @@ class IterationRecord:
     pool: Pool
     """As the iteration left it."""
     feedback: FeedbackSettings = field(default_factory=FeedbackSettings)
-    judge_learns: bool = True
+    judges: Sequence[str] = ("judge",)
+    """Names of the roles that score."""
     labels: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """The oracle's, of the steps of each trajectory that it can label: [steps] in {-1, 0, +1}."""
-    judge_counts: Mapping[str, Counts] = field(default_factory=dict)
-    """Hits by the judge's own measures, by task."""
+    judge_counts: Mapping[str, Mapping[str, Counts]] = field(default_factory=dict)
+    """By judge, hits by its own measures, by task."""
     usage: Mapping[str, int] = field(default_factory=dict)
     """Requests and tokens of the models, as `role/quantity`."""
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -73,17 +74,18 @@ class IterationRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRecord:
-    """One evaluation of policy and judge on what never trains."""
+    """One evaluation of policy and judges on what never trains."""
 
     number: int
     """The iteration after which it was made; 0: before training."""
     evaluations: Sequence[Evaluation]
     """Those of the policy, one a split."""
-    judge: JudgeEvaluation
+    judges: Mapping[str, JudgeEvaluation]
+    """Those of the judges, by name."""
     usage: Mapping[str, int] = field(default_factory=dict)
     """Requests and tokens of the models, as `role/quantity`."""
     judge_episodes: Sequence[Trajectory] = ()
-    """The episodes that the judge is evaluated on, where they are new."""
+    """The episodes that judges are evaluated on, where they are new."""
     labels: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Labels of the steps of those episodes, by episode."""
     metrics: Numbers = field(default_factory=dict)

@@ -69,7 +69,7 @@ def judge_line(record: EvaluationRecord) -> str:
     def value(name: str) -> float | None:
         return read(record.metrics, f"evaluation/judge/{name}")
 
-    counted = pooled(record.judge.counts)
+    counted = pooled(next(iter(record.judges.values())).counts)
     known = {
         BALANCED: value("balanced_process_accuracy"),
         "Process Acc": value("process_accuracy"),

@@ -27,7 +27,8 @@ from rlanything.evaluation.success import Evaluation
 from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress, progress_of
 from rlanything.roles.adapter import Adapter
-from rlanything.roles.judges.base import Judge, NullJudge
+from rlanything.roles.judges.base import Judge
+from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.episodes import faults
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
@@ -84,8 +85,8 @@ class Trainer:
         """A new run. Checks and loads everything before anything is written.
 
         `recipe`: a shipped recipe by its name, a path, a mapping, or a `Recipe`. Objects for
-        `domain`, `judge`, `adapter`, (the policy's) `loss` and `advantage` win over what the recipe
-        names.
+        `domain`, `judge`, `adapter`, and the policy's `loss` and `advantage`, win over what the
+        recipe names.
         `overrides`: `{"section.key": value}`, or lines `section.key=value` as on the command line.
         `allow_code`: what the recipe names as `module:name` may be imported; what an override names
         always may.
@@ -292,10 +293,9 @@ class Trainer:
             domain=self._domain,
             pool=self._pool,
             policy=components.train_policy,
-            judge=components.scorer if self._recipe.reads_scores else NullJudge(),
+            judges=components.judges if self._recipe.reads_scores else JudgePanel({}),
             adapter=components.adapter,
-            policy_learner=components.policy.learner,
-            judge_learner=components.judge.learner if components.judge else None,
+            learners={role: one.learner for role, one in components.trained_models.items()},
             engines=components.engines,
             environments=environments,
             progress=self._progress,
@@ -361,7 +361,7 @@ class Trainer:
         record = self._meter.measure(
             self._held_out.evaluate(iteration, self._components, self._environments, self._store)
         )
-        if record.judge.diagnostics.positive_rate is not None:
+        if any(each.diagnostics.positive_rate is not None for each in record.judges.values()):
             log(judge_line(record))
         with self._stopper.deferred():
             self._store.record_evaluation(record)
@@ -381,9 +381,9 @@ class Trainer:
                 result=result,
                 pool=self._pool,
                 feedback=recipe.feedback,
-                judge_learns="judge" in models,
+                judges=tuple(recipe.judges),
                 labels=labels,
-                judge_counts=self._components.scorer.counts(judged),
+                judge_counts=self._components.judges.counts(judged),
                 usage=self._components.pop_usage(),
                 # The store's own seconds are counted with the next iteration's.
                 seconds=self._progress.pop_seconds(),

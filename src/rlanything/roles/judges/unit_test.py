@@ -77,6 +77,7 @@ class UnitTestJudge:
             _table(judged),
             settings,
             [each.trajectory.reward for each in judged],
+            [[len(s.completion.token_ids) for s in each.trajectory.steps] for each in judged],
         )
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:

@@ -58,7 +58,8 @@ def success(record: EvaluationRecord) -> Numbers:
     },
 )
 def judge(record: EvaluationRecord) -> Numbers:
-    numbers = judge_metrics(record.judge.diagnostics, record.judge.counts)
+    judge = next(iter(record.judges.values()))
+    numbers = judge_metrics(judge.diagnostics, judge.counts)
     return {f"evaluation/{name}": value for name, value in numbers.items()}
 
 

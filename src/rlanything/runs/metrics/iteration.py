@@ -213,7 +213,7 @@ def drift(record: IterationRecord) -> Numbers:
 )
 def judge(record: IterationRecord) -> Numbers:
     diagnostics = diagnose_judged(record.judged, record.labels, record.feedback.judge_lambda)
-    return judge_metrics(diagnostics, record.judge_counts)
+    return judge_metrics(diagnostics, record.judge_counts.get(record.judges[0], {}))
 
 
 @metrics(
@@ -241,15 +241,19 @@ def trained(record: IterationRecord) -> Numbers:
     episodes = [judged for group in groups for judged in group.judged]
     steps = sum(len(episode.trajectory.steps) for episode in episodes)
     judgements = sum(len(step) for episode in episodes for step in episode.judgements)
+    samples, judged = (
+        result.samples.get(result.acting, []),
+        result.samples.get(record.judges[0], []),
+    )
     return {
         "policy/window_share": _window_share(groups, record.feedback.policy_window),
-        "policy/trained_share": len(result.policy_samples) / steps if steps else None,
-        "policy/advantage": _strength(result.policy_samples),
+        "policy/trained_share": len(samples) / steps if steps else None,
+        "policy/advantage": _strength(samples),
         "judge/window_share": _window_share(groups, record.feedback.judge_window)
-        if record.judge_learns
+        if record.judges[0] in result.samples
         else None,
-        "judge/trained_share": len(result.judge_samples) / judgements if judgements else None,
-        "judge/advantage": _strength(result.judge_samples),
+        "judge/trained_share": len(judged) / judgements if judgements else None,
+        "judge/advantage": _strength(judged),
     }
 
 
@@ -260,10 +264,7 @@ def trained(record: IterationRecord) -> Numbers:
     "The judge has the same ones where it trains.",
 )
 def updates(record: IterationRecord) -> Numbers:
-    statistics = {
-        "policy": record.result.policy_statistics,
-        "judge": record.result.judge_statistics,
-    }
+    statistics = record.result.statistics
     return {
         f"{role}/{name}": value for role in statistics for name, value in statistics[role].items()
     }

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Set as AbstractSet
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from rlanything.algorithm.curriculum import Pool
@@ -29,7 +29,7 @@ class UnstoredSamples:
     """The samples of both roles whose step or judgement has not been written yet."""
 
     def __init__(self, result: IterationResult) -> None:
-        samples = {"policy": result.policy_samples, "judge": result.judge_samples}
+        samples = result.samples
         self._left = {(role, s.source): s for role, given in samples.items() for s in given}
         if len(self._left) < sum(map(len, samples.values())):
             raise ValueError("a response or judgement trained twice")
@@ -175,7 +175,7 @@ def write_trajectory(
                 storable(step.action) if step.action is not None else None,
                 step.valid,
                 labels[i] if labels is not None else None,
-                samples.advantage("policy", f"{name}/{i}", step.completion),
+                samples.advantage(record.result.acting, f"{name}/{i}", step.completion),
                 step.image,
                 step.next_image,
             )
@@ -190,7 +190,7 @@ def write_trajectory(
                 i,
                 j,
                 int(judgement.score),  # numpy's numbers are none to the store
-                samples.advantage("judge", f"{name}/{i}/{j}", judgement.completion),
+                samples.advantage(judgement.by, f"{name}/{i}/{j}", judgement.completion),
             )
             for i, judgements in enumerate(judged.judgements)
             for j, judgement in enumerate(judgements)
@@ -206,7 +206,7 @@ def _without(judged: JudgedTrajectory, written: AbstractSet[int]) -> JudgedTraje
 
     def once(judgement: Judgement) -> Judgement:
         again = id(judgement.completion) in written
-        return Judgement(Completion.unsampled(""), judgement.score) if again else judgement
+        return replace(judgement, completion=Completion.unsampled("")) if again else judgement
 
     return JudgedTrajectory(
         judged.trajectory, tuple(tuple(map(once, step)) for step in judged.judgements)
@@ -229,7 +229,7 @@ def write_evaluation(db: sqlite3.Connection, record: EvaluationRecord) -> None:
         "INSERT INTO judge_eval_counts VALUES (?, ?, ?, ?, ?)",
         [
             (record.number, item, measure, int(hits), int(total))
-            for item, counts in record.judge.counts.items()
+            for item, counts in next(iter(record.judges.values())).counts.items()
             for measure, (hits, total) in counts.items()
         ],
     )

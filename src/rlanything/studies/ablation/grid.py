@@ -319,7 +319,7 @@ def _granted(recipe: Recipe, allow_code: bool) -> dict[str, str]:
     keys = [os.environ.get(KEYS_VARIABLE, "")]
     places = [
         (getattr(role.engine, "key_variable", None), getattr(role.engine, "url", ""))
-        for role in recipe.roles
+        for role in recipe.model_sections
     ]
     asked = [each for _, each in mappings_in(recipe.domain.options)]
     places += [(each.get("key_variable"), str(each.get("url", ""))) for each in asked]

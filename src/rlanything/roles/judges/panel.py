@@ -1,0 +1,93 @@
+"""Several judges of the same steps, each under the name of its role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.signals import TaskSignals
+from rlanything.records import JudgedTrajectory, Trajectory
+from rlanything.roles.judges.base import Judge, OnJudgements, group_signals
+
+
+@dataclass(frozen=True, slots=True)
+class JudgePanel:
+    """The judges of a run: each of them scores every step. Without any, no step has a score."""
+
+    judges: Mapping[str, Judge]
+    """By the name of their role, in the order of the recipe."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each judge's mean score of a step; 1 for a judge that is not named."""
+
+    @property
+    def samples(self) -> int:
+        """Number of judgements of each step."""
+        return sum(judge.samples for judge in self.judges.values())
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seeds: Mapping[str, int],
+        on_judgements: OnJudgements | None = None,
+    ) -> list[JudgedTrajectory]:
+        """Returns the trajectories with the judgements of all judges, [trajectories][steps][m].
+        `seeds` by judge."""
+        given = [
+            [_signed(one, name) for one in judge.judge(trajectories, seeds[name], on_judgements)]
+            for name, judge in self.judges.items()
+        ]
+        return [
+            _joined(trajectory, [by_judge[i] for by_judge in given])
+            for i, trajectory in enumerate(trajectories)
+        ]
+
+    def signals(
+        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+    ) -> TaskSignals:
+        """Returns the advantages that the judged trajectories of one task give to the policy and,
+        by its own scores, to each judge. A single judge decides about the policy's too."""
+        if not self.judges:
+            scores = {"": [one.scores for one in judged]}
+            return replace(group_signals(judged, scores, settings), judges={})
+        own = {
+            name: judge.signals([one.only(name) for one in judged], settings)
+            for name, judge in self.judges.items()
+        }
+        judges = {name: _of_one(signals) for name, signals in own.items()}
+        if len(own) == 1:
+            [signals] = own.values()
+            return replace(signals, judges=judges)
+        scores = {name: [one.scores_by(name) for one in judged] for name in self.judges}
+        combined = group_signals(judged, scores, settings, self.weights)
+        return replace(combined, judges=judges)
+
+    def counts(
+        self, judged: Sequence[JudgedTrajectory]
+    ) -> dict[str, dict[str, dict[str, tuple[int, int]]]]:
+        """Returns by judge what its `counts` returns of its own judgements."""
+        return {
+            name: judge.counts([one.only(name) for one in judged])
+            for name, judge in self.judges.items()
+        }
+
+
+def _signed(judged: JudgedTrajectory, judge: str) -> JudgedTrajectory:
+    """Returns the trajectory with judgements that say which judge wrote them."""
+    rows = (tuple(replace(each, by=judge) for each in step) for step in judged.judgements)
+    return JudgedTrajectory(judged.trajectory, tuple(rows))
+
+
+def _joined(trajectory: Trajectory, given: Sequence[JudgedTrajectory]) -> JudgedTrajectory:
+    """Returns the trajectory with the judgements that each judge gave its steps, judge by judge."""
+    if not given:
+        return JudgedTrajectory(trajectory, ((),) * len(trajectory.steps))
+    rows = zip(*(one.judgements for one in given), strict=True)
+    return JudgedTrajectory(trajectory, tuple(tuple(chain.from_iterable(row)) for row in rows))
+
+
+def _of_one(signals: TaskSignals) -> tuple[tuple, ...]:
+    """Returns the advantages of the judge that gave the signals, which does not know its role."""
+    [own] = signals.judges.values()
+    return own
