@@ -181,7 +181,7 @@ RULES: Mapping[str, Rule] = {
     "judge collapse": Rule(
         judge_collapse,
         "nearly all its answers are one and the same while episodes end both ways",
-        "try judge.learning_rate lower, feedback.judge_balance=outcome, or a higher "
+        "try judge.learning_rate lower, feedback.judge_reward.options.balance=outcome, or a higher "
         "judge.temperature; `rlanything judge-check` asks it more",
     ),
     "judge unreadable": Rule(
@@ -211,7 +211,7 @@ RULES: Mapping[str, Rule] = {
         lopsided_weights,
         "the weight ratio is far from 1 for several iterations",
         "if it is the tasks, see that curriculum.adapt_tasks is on and its candidates are "
-        "accepted, or choose others; feedback.judge_balance=outcome evens it out; if it is the "
+        "accepted, or choose others; feedback.judge_reward.options.balance=outcome evens it out; if it is the "
         "judge, try a stronger judge.model",
     ),
     "reward hacking": Rule(
