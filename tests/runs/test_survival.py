@@ -23,13 +23,12 @@ from rlanything.commands.doctor import check_run
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.progress import Progress
 from rlanything.runs.checkpoint import CheckpointError, problems
-from rlanything.runs.gains import policy_gains, success
 from rlanything.runs.lock import LockedError, RunLock
 from rlanything.runs.open import open_run
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import percent
+from rlanything.runs.summary import percent, policy_gains, success
 from rlanything.runs.trainer import Trainer
 
 HERE = TESTS / "helpers"

@@ -28,7 +28,7 @@ from rlanything.version import __version__
 MAY_CHANGE = ("environment", "cluster", "checkpoints", "store", "tracker", "loop.iterations")
 """Overrides of a resumed run: they change no result but by rounding, or how many there are."""
 MAY_MOVE = re.compile(
-    r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
+    r"((roles\.)?\w+|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
 )
 """The way to the endpoint of a frozen role, which changes none either."""
 
@@ -139,13 +139,16 @@ def served_from(directory: Path) -> str | None:
 
 
 def check_resumable(directory: Path) -> None:
-    """Raises what `check_run` raises, and `RecipeError` for the directory of a served judge."""
+    """Raises what `check_run` raises, `RecipeError` for the directory of a served judge, and
+    `StoreError` for a run of an older version."""
     check_run(directory)
     if served_from(directory) is not None:
         raise RecipeError(
             f"{directory} has a judge that was served, and no run: it goes on with "
             f"`rlanything serve --judge {typed(directory)} --learn`"
         )
+    with closing(Store(directory / STORE)) as store:
+        store.check_writable()
 
 
 def explain(error: BaseException, directory: Path, recipe: Recipe) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,6 +18,7 @@ from rich.table import Table
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.roles import SHORT_FORM, role_key
 from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
 from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain, ProgramDomain
@@ -52,7 +54,6 @@ _NOT_FOLLOWED = {
     "evaluation.seed": "say --seed",
     "evaluation.splits": "say --split",
     "evaluation.rollouts_per_task": "each task is played once, or as often as --select says",
-    "policy.temperature": "say --temperature",
     "cluster": "models run in this process; leave it out",
     **dict.fromkeys(
         ("curriculum", "tracker", "store", "checkpoints"),
@@ -89,6 +90,8 @@ class EvalRequest:
     """How one of several attempts at each task is chosen; None: one attempt, and no choice."""
     allow_code: bool = False
     """Whether code that a recipe or a run names may be imported."""
+    role: str | None = None
+    """The judge that chooses, in a recipe with several; None: the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +192,13 @@ def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
 
 def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalResult:
     recipe = _recipe(request)
+    for key in (override.partition("=")[0] for override in request.overrides):
+        if key.removeprefix("roles.") == f"{recipe.acting}.temperature":
+            raise RecipeError(f"{key}: say --temperature")
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     tasks = checked_tasks(domain, request.split, request.episodes, request.seed)
     checkpoint = checkpoint_of(request.target, progress) if is_run(request.target) else None
-    if checkpoint is not None and not (checkpoint / "policy").is_dir():
+    if checkpoint is not None and not (checkpoint / recipe.acting).is_dir():
         raise RecipeError(
             f"{request.target} has a judge that was served, and no policy: `rlanything judge-eval "
             f"{typed(request.target)} --trajectories RUN` evaluates it"
@@ -266,7 +272,7 @@ def _recipe(request: EvalRequest) -> Recipe:
     for key in (override.partition("=")[0] for override in request.overrides):
         section = key.partition(".")[0]
         remedy = _NOT_FOLLOWED.get(key) or _NOT_FOLLOWED.get(section)
-        if request.target in ("expert", "random") and section in ("policy", "judge", "adapter"):
+        if request.target in ("expert", "random") and section in ("roles", *SHORT_FORM):
             remedy = f"{request.target} asks no model; leave it out"
         if key == "evaluation":
             remedy = "name what is meant, as in evaluation.temperature=0.5"
@@ -340,13 +346,13 @@ def _agent(
         return ExpertAgent(domain)
     if request.target == "random":
         return RandomAgent(domain)
-    policy = recipe.policy
+    policy, name = recipe.policy, recipe.acting
     if checkpoint is not None:
-        policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
+        policy = policy.model_copy(update={"model": str(checkpoint / name)})
     chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
     models, day = Here(recipe.threads), _day(request)
-    chat_model = build_chat_model(policy, "policy", models, day, (images,))
-    return build_policy(chat_model, domain, policy, chosen)
+    chat_model = build_chat_model(policy, name, models, day, (images,))
+    return build_policy(chat_model, domain, policy, chosen, role_key(name))
 
 
 def _judge(
@@ -356,13 +362,13 @@ def _judge(
         raise RecipeError(
             f"{request.target} has no judge to choose with: evaluate a run or a recipe"
         )
-    judge = recipe.judge
+    name = recipe.one_judge(request.role)
+    judge = recipe.judges[name]
     if judge.trains and checkpoint is not None:
-        judge = judge.model_copy(update={"model": str(checkpoint / "judge")})
+        judge = judge.model_copy(update={"model": str(checkpoint / name)})
     models, day = Here(recipe.threads), _day(request)
-    return build_judge(
-        judge, domain, lambda: build_chat_model(judge, "judge", models, day, (images,))
-    )
+    chat_model = partial(build_chat_model, judge, name, models, day, (images,))
+    return build_judge(judge, domain, chat_model, role_key(name))
 
 
 def _day(request: EvalRequest) -> datetime | None:
@@ -372,10 +378,9 @@ def _day(request: EvalRequest) -> datetime | None:
 
 def refuse_models(run: str, recipe: Recipe, overrides: Sequence[str]) -> None:
     """Raises `RecipeError` for overrides that name another model than a run's own."""
-    own = {"policy", "policy.model"}
-    if recipe.judge.trains:
-        own |= {"judge", "judge.model"}
-    for key in own.intersection(override.partition("=")[0] for override in overrides):
+    own = {"roles"} | {f"{name}{end}" for name in recipe.trained_roles for end in ("", ".model")}
+    given = [override.partition("=")[0] for override in overrides]
+    for key in (key for key in given if key.removeprefix("roles.") in own):
         raise RecipeError(
             f"{key}: {run} is asked with the model that it trained: leave this out, "
             "or name single keys"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.roles import SHORT_FORM, role_key
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.shipped import NAMES
@@ -26,9 +28,9 @@ from rlanything.runs.eval_target import (
 )
 from rlanything.runs.inside import RECIPE
 
-_UNREAD = ("policy", "adapter", "curriculum", "loop", "environment", "evaluation", "tracker")
-_UNREAD += ("cluster", "store", "run_dir")
-"""Sections of a recipe, and what is none of a judge's."""
+_UNREAD = ("curriculum", "loop", "environment", "evaluation", "tracker", "cluster", "store")
+_UNREAD += ("run_dir",)
+"""Sections of a recipe that a judge alone does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,30 +46,33 @@ class JudgeSource:
     made, and the plain ones of `text` for all others."""
     allow_code: bool = False
     """Whether code that the recipe names may be imported."""
+    role: str | None = None
+    """The judge's name in a recipe with several; None: the only one."""
 
     def refuse_unread(self) -> None:
         """Raises `RecipeError` for overrides of what a judge alone does not read."""
+        others = [name for name in SHORT_FORM if SHORT_FORM[name] != "scores"]
         for override in self.overrides:
             key = override.partition("=")[0]
-            if key.partition(".")[0] in _UNREAD:
+            if key.removeprefix("roles.").partition(".")[0] in (*_UNREAD, *others):
                 raise RecipeError(f"{key}: a judge alone does not read it; leave it out")
 
     def open(self, progress: Progress) -> Judge:
         """Returns the judge, in this process. Raises `RecipeError`, `ModelError`, `DomainError` or
         `JudgeError` for one that cannot be used, and for those that write tests."""
         self.refuse_unread()
-        recipe = recorded_recipe(self.name, self.overrides, self.allow_code, progress)
+        recipe = recorded_recipe(self, progress)
         recipe = self.recipe() if recipe is None else recipe
-        domain = self.prompts(recipe)
-        models = Here(recipe.threads)
-        return build_judge(
-            recipe.judge, domain, lambda: build_chat_model(recipe.judge, "judge", models)
-        )
+        domain, models = self.prompts(recipe), Here(recipe.threads)
+        name = recipe.one_judge(self.role)
+        config = recipe.judges[name]
+        chat_model = partial(build_chat_model, config, name, models)
+        return build_judge(config, domain, chat_model, role_key(name))
 
     def recipe(self) -> Recipe:
         """Returns the recipe in which the judge is described as it was before any training: a
         run's, that of its name, or one that is made for the model. Raises `RecipeError`."""
-        recipe = written_recipe(self.name, self.overrides, self.allow_code)
+        recipe = written_recipe(self)
         if recipe is not None:
             return recipe
         if self.name not in NAMES:
@@ -93,29 +98,30 @@ class JudgeSource:
         return domain
 
 
-def written_recipe(name: str, overrides: Sequence[str], allow_code: bool) -> Recipe | None:
+def written_recipe(source: JudgeSource) -> Recipe | None:
     """Returns a run's recipe, or the recipe of that name; None where the name is neither's. Raises
     `RecipeError`."""
-    if is_recipe(name):
-        return load_recipe(name, overrides, allow_code=allow_code)
-    if not is_run(name):
+    if is_recipe(source.name):
+        return load_recipe(source.name, source.overrides, allow_code=source.allow_code)
+    if not is_run(source.name):
         return None
-    check_run(Path(name))
-    return load_recipe(Path(name) / RECIPE, overrides, allow_code=allow_code)
+    check_run(Path(source.name))
+    recipe = Path(source.name) / RECIPE
+    return load_recipe(recipe, source.overrides, allow_code=source.allow_code)
 
 
-def recorded_recipe(
-    name: str, overrides: Sequence[str], allow_code: bool, progress: Progress
-) -> Recipe | None:
+def recorded_recipe(source: JudgeSource, progress: Progress) -> Recipe | None:
     """Returns the recipe in which a judge is described: that of a run, with the model that it
     trained last, or the recipe of that name; None where the name is neither's."""
-    recipe = written_recipe(name, overrides, allow_code)
-    if recipe is None or not is_run(name):
+    recipe = written_recipe(source)
+    if recipe is None or not is_run(source.name):
         return recipe
-    refuse_models(name, recipe, overrides)
-    if not recipe.judge.trains:
+    refuse_models(source.name, recipe, source.overrides)
+    name = recipe.one_judge(source.role)
+    if name not in recipe.trained_roles:
         return recipe
-    return load_recipe(recipe, {"judge.model": str(checkpoint_of(name, progress) / "judge")})
+    model = str(checkpoint_of(source.name, progress) / name)
+    return load_recipe(recipe, {f"roles.{name}.model": model})
 
 
 def _made_for(model: str) -> str:

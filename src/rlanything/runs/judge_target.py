@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
-from rlanything.config.roles import LabellerConfig
+from rlanything.config.roles import LabellerConfig, role_key
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import Counts, level
@@ -63,6 +64,8 @@ class JudgeEvalRequest:
     seed: int = 0
     allow_code: bool = False
     """Whether code that the recipes name may be imported."""
+    role: str | None = None
+    """The judge's name in a recipe with several; None: the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +133,10 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
     for override in request.overrides:
         if override.startswith(OF_LABELLER) and {*request.labellers} <= {RECORDED, ORACLE}:
             raise RecipeError(f"{override}: no model labels anything; name one with --labeller")
-    # Its own judge is not asked unless it is the one named, whose overrides say how.
+    # Its own roles are not asked unless its judge is the one named, whose overrides say how.
     same = Path(request.judge).resolve() == request.run.resolve()
     of_judge = [text for text in request.overrides if not text.startswith(OF_LABELLER)]
-    own = of_judge if same else ["judge={}"]
+    own = of_judge if same else ["roles={}", "judge={}"]
     recipe = load_recipe(request.run / RECIPE, own, allow_code=request.allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     if isinstance(domain, UnitTestDomain) and request.labellers:
@@ -143,10 +146,10 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
     judging = _judge_recipe(request, progress)
     played, recorded = _trajectories(request, isinstance(domain, UnitTestDomain))
     day, models = day_begun(request.run), Here(judging.threads)
-    config, images = judging.judge, (request.run / IMAGES,)
-    judge = build_judge(
-        config, domain, lambda: build_chat_model(config, "judge", models, day, images)
-    )
+    name = judging.one_judge(request.role)
+    config = judging.judges[name]
+    chat_model = partial(build_chat_model, config, name, models, day, (request.run / IMAGES,))
+    judge = build_judge(config, domain, chat_model, role_key(name))
     seed = derive(request.seed, "judge eval")
     steps = sum(len(trajectory.steps) for trajectory in played)
     with progress.live():
@@ -160,18 +163,22 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
 
 
 def _judge_recipe(request: JudgeEvalRequest, progress: Progress) -> Recipe:
-    """Returns the recipe whose section `judge` is the judge that was asked for: its own, or that of
-    the run with trajectories where it is a bare model."""
+    """Returns the recipe with the judge that was asked for: its own, or that of the run with
+    trajectories where it is a bare model."""
     overrides = [text for text in request.overrides if not text.startswith(OF_LABELLER)]
-    JudgeSource(request.judge, overrides).refuse_unread()
-    recorded = recorded_recipe(request.judge, overrides, request.allow_code, progress)
+    source = JudgeSource(request.judge, overrides, None, request.allow_code, request.role)
+    source.refuse_unread()
+    recorded = recorded_recipe(source, progress)
     if recorded is not None:
         return recorded
     target = Path(request.judge)
     refuse_mistyped(request.judge)
-    model = str(target / "judge") if (target / "judge").is_dir() else request.judge
-    own = [f"judge.model={json.dumps(model)}", "judge.name=llm", "judge.options={}"]
-    return load_recipe(request.run / RECIPE, [*own, *overrides], allow_code=request.allow_code)
+    there = load_recipe(request.run / RECIPE, allow_code=request.allow_code)
+    name = there.one_judge(request.role)
+    model = str(target / name) if (target / name).is_dir() else request.judge
+    own = {"model": json.dumps(model), "name": "llm", "options": "{}"}
+    lines = [f"roles.{name}.{key}={value}" for key, value in own.items()]
+    return load_recipe(request.run / RECIPE, [*lines, *overrides], allow_code=request.allow_code)
 
 
 def _trajectories(

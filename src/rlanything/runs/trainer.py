@@ -34,7 +34,6 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import open_baseline, take_baseline
 from rlanything.runs.build import RunComponents, build_components, new_pool
 from rlanything.runs.checkpoint import load_pool, save_checkpoint
-from rlanything.runs.checks import run_checks
 from rlanything.runs.directory import (
     allowed_changes,
     change_recipe,
@@ -56,8 +55,9 @@ from rlanything.runs.results import IterationRecord
 from rlanything.runs.retention import retain
 from rlanything.runs.stopping import Plays, Stopped, Stopper
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import LEGEND, closing_lines, iteration_line, judge_line
+from rlanything.runs.summary import LEGEND, closing_lines, iteration_line, judge_lines
 from rlanything.runs.trackers import check_trackers, tracking
+from rlanything.runs.warnings import find_warnings
 
 MAX_LOSSES = 3
 """So many losses of seats in a row, without an iteration in between, end the run."""
@@ -361,8 +361,8 @@ class Trainer:
         record = self._meter.measure(
             self._held_out.evaluate(iteration, self._components, self._environments, self._store)
         )
-        if any(each.diagnostics.positive_rate is not None for each in record.judges.values()):
-            log(judge_line(record))
+        for line in judge_lines(record):
+            log(line)
         with self._stopper.deferred():
             self._store.record_evaluation(record)
         self._track(iteration, record.metrics)
@@ -398,7 +398,7 @@ class Trainer:
         self._progress.log(iteration_line(record, recipe.loop.iterations, seconds_left))
         for fault in faults(result.failures, result.crashes):
             self._progress.warn(fault)
-        for check in run_checks(self._store.history()):
-            if check.iteration == iteration:
-                self._progress.warn(check.line())
+        for warned in find_warnings(self._store.history(), self._store.roles()):
+            if warned.iteration == iteration:
+                self._progress.warn(warned.line())
         return record
