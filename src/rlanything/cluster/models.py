@@ -12,7 +12,6 @@ import torch
 import torch.utils.deterministic
 from torch import distributed
 
-from rlanything.algorithm.losses.base import Loss
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
 from rlanything.engines.base import Engine, ModelError
@@ -41,8 +40,6 @@ class RoleSource:
     """Folder with the weights to continue from; None: the recipe's model."""
     seed: int = 0
     """Seed of new adapters."""
-    loss: Loss | None = None
-    """A loss object; None: the loss that the role names."""
     images: tuple[Path, ...] = ()
     """Folders with the images that it may be shown."""
 
@@ -135,7 +132,7 @@ def load_trained(
     # The engine needs a full copy; the learner is about to shard its own.
     model = learning if group.mesh is None else _copy(learning, group)
     # Build the learner first: rejecting a model is cheaper than starting an engine.
-    learner = Learner(learning, role, reference, source.loss, group)
+    learner = Learner(learning, role, reference, group)
     engine = build_engine(model, source.role, source.name)
     return TrainedModel(model, engine, learning, learner, group, offload)
 

@@ -28,7 +28,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, cast
 
-from rlanything.algorithm.feedback import FeedbackSettings, Floats, task_signals
+import numpy as np
+
+from rlanything.algorithm.feedback import FeedbackSettings, Floats
+from rlanything.algorithm.signals import task_signals
 from rlanything.rollout.lines import (
     PACKED,
     SHAPE,
@@ -90,10 +93,10 @@ def write_signals(
     `progress` is called with (bytes done, total bytes); the total is twice the file size, once to
     read it and once for its signals. The output gets its name once it is complete. `win_at`: reward
     from which on an episode counts as won. Raises RolloutsError."""
-    if settings.policy_comparison == "state":
+    if needed := settings.advantage.needs:
         raise RolloutsError(
-            "policy_comparison is 'state', but these lines do not say in which state a step began; "
-            "use 'step' or 'trajectory', or call feedback.task_signals with the states"
+            f"advantage {settings.advantage.name} needs {needed[0]}, which these lines lack: "
+            "choose another, or call rlanything.task_signals with them"
         )
     _check_paths(rollouts, out, overwrite)
     with open_rollouts(rollouts) as (file, size, position):
@@ -211,7 +214,7 @@ def _lines(
     summary.single_trajectory_tasks += len(scores) == 1
     [judge_signals] = signals.judges.values()
     for trajectory, own, judged in zip(group.ids, signals.policy, judge_signals, strict=True):
-        policy, judge = _numbers(own), [_numbers(step) for step in judged]
+        policy, judge = _numbers(np.asarray(own)), [_numbers(step) for step in judged]
         summary.steps += len(policy)
         summary.judgements += sum(map(len, judge))
         summary.policy_samples += len(policy) - policy.count(None)
