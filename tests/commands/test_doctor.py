@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import ROOT, TINY
+from helpers.guess import FEW, GUESS
+from helpers.paths import ROOT
 from rlanything import plugins
 from rlanything.commands import doctor
 from rlanything.commands.doctor import check_installation, check_run
@@ -31,7 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("doctor") / "run"
     changes = [f"run_dir={run}", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
     changes += ["evaluation.episodes=0", "loop.max_steps=3"]
-    Trainer(TINY, overrides=changes, progress=Progress(Console(quiet=True))).train()
+    Trainer(GUESS, overrides=[*FEW, *changes], progress=Progress(Console(quiet=True))).train()
     return run
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from helpers.command import call
-from helpers.paths import RECIPES, TINY
+from helpers.guess import FEW, GUESS
+from helpers.paths import RECIPES
 from rlanything.config.roles import JudgeConfig
 from rlanything.roles.judges.base import Judge
 from rlanything.runs import judge_target
@@ -30,7 +31,7 @@ Captured = pytest.CaptureFixture[str]
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("commands") / "run"
     with pytest.MonkeyPatch.context() as monkeypatch:
-        assert call(monkeypatch, "train", str(TINY), f"run_dir={directory}", *SMALL) == 0
+        assert call(monkeypatch, "train", str(GUESS), *FEW, f"run_dir={directory}", *SMALL) == 0
     return directory
 
 

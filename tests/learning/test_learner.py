@@ -20,7 +20,7 @@ from peft import LoraConfig, inject_adapter_in_model
 from safetensors.torch import save_file
 from transformers import LlamaForCausalLM
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.tiny import (
     plain_logprobs,
     sample_of,
@@ -685,7 +685,7 @@ def test_a_loss_of_ones_own_trains_as_a_name_and_as_a_function(
 def test_an_unknown_loss_is_one_line() -> None:
     with pytest.raises(PluginError, match=r"^unknown loss 'ppo': use one of .*$"):
         Learner(tiny_model(), role(loss="ppo"))
-    recipe = load_recipe(TINY, ["policy.loss=ppo"])
+    recipe = load_recipe(GUESS, [*FEW, "policy.loss=ppo"])
     with pytest.raises(RecipeError, match=r"^policy\.loss: unknown loss 'ppo': use one of .*$"):
         build_components(recipe, load_domain(recipe.domain.name, recipe.domain.options))
 

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from helpers.command import call
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint, fake_endpoint, status, text
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.scripted import Counting
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import AdapterConfig, PolicyConfig
@@ -111,7 +111,7 @@ def metrics_of(run: Path, iteration: int = 1) -> dict[str, float | None]:
 def trained(run: Path, overrides: Sequence[str]) -> str:
     """Runs the loop; what it said."""
     said = io.StringIO()
-    recipe = load_recipe(TINY, [f"run_dir={run}", *SMALL, *overrides])
+    recipe = load_recipe(GUESS, [*FEW, f"run_dir={run}", *SMALL, *overrides])
     lines = Trainer(recipe, progress=Progress(Console(file=said))).train()
     return "\n".join([said.getvalue(), *lines])
 
@@ -247,7 +247,7 @@ def test_what_an_endpoint_cannot_do_is_refused_in_one_line_before_anything_is_wr
 ) -> None:
     run = tmp_path / "run"
     overrides = [f"run_dir={run}", *hosted(role, fake), *changes]
-    assert call(monkeypatch, "train", str(TINY), *overrides) == 2
+    assert call(monkeypatch, "train", str(GUESS), *FEW, *overrides) == 2
     [line] = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("error: ")
     assert said in line
@@ -264,7 +264,7 @@ def test_a_lost_endpoint_stops_the_run_with_one_line_that_says_how_to_go_on(
     fake.faults.extend([status(401, f"Incorrect API key provided: {KEY}")] * 99)
     run = tmp_path / "run"
     overrides = [f"run_dir={run}", *SMALL, *hosted("adapter", fake)]
-    assert call(monkeypatch, "train", str(TINY), *overrides) == 2
+    assert call(monkeypatch, "train", str(GUESS), *FEW, *overrides) == 2
     [line] = capfd.readouterr().err.strip().splitlines()
     assert "answered 401 (Incorrect API key provided: [...]); put a key" in line
     assert f"continue with `rlanything resume {run}`" in line
@@ -301,7 +301,7 @@ def test_a_recipes_own_policy_is_evaluated_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--episodes", "2", "--max-steps", "2", "--workers", "0", "--json"]
-    assert call(monkeypatch, "eval", str(TINY), *options) == 0
+    assert call(monkeypatch, "eval", str(GUESS), *FEW, *options) == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 2
 
 
@@ -315,4 +315,4 @@ def test_a_missing_client_is_one_line_with_the_command_that_brings_it(
 
 def test_every_role_is_local_unless_the_recipe_says_otherwise() -> None:
     assert not PolicyConfig().remote
-    assert not load_recipe(TINY).adapter.remote
+    assert not load_recipe(GUESS, FEW).adapter.remote

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from helpers.paths import RECIPES, TINY
+from helpers.guess import FEW, GUESS
+from helpers.paths import RECIPES
 from helpers.tiny import model_here
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.base import Domain
@@ -19,7 +20,7 @@ from rlanything.runs.refusals import check_feedback
 
 
 def cast_of(*overrides: str):
-    recipe = load_recipe(TINY, overrides)
+    recipe = load_recipe(GUESS, [*FEW, *overrides])
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     return build_components(recipe, domain), domain
 
@@ -61,7 +62,7 @@ def test_variables_that_a_roles_chat_template_does_not_read_are_refused(role: st
 
 
 def test_a_judges_model_is_made_once() -> None:
-    recipe, made = load_recipe(TINY), list[Any]()
+    recipe, made = load_recipe(GUESS, FEW), list[Any]()
 
     def make() -> Any:
         made.append(object())
@@ -79,7 +80,7 @@ def test_no_judges_model_to_share_is_one_line_with_the_remedy() -> None:
 
 
 def test_fewer_tasks_than_an_iteration_plays_are_refused_before_anything_is_played() -> None:
-    recipe = load_recipe(TINY)
+    recipe = load_recipe(GUESS, FEW)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     few = [*domain.tasks("train", recipe.loop.tasks_per_iteration - 1, 0)]
     scarce = SimpleNamespace(tasks=lambda split, count, seed: few[:count])

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command import call
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.report_runs import make_run
 from rlanything.commands import doctor
 from rlanything.config.recipe import RecipeError, load_recipe
@@ -403,7 +403,7 @@ def test_of_two_runs_with_one_directory_the_second_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    recipe = load_recipe(TINY, [f"run_dir={run}"])
+    recipe = load_recipe(GUESS, [*FEW, f"run_dir={run}"])
     create = Store.create
 
     def with_another_in_between(path: Path) -> Store:
@@ -425,5 +425,5 @@ def test_a_place_where_no_run_can_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     run = tmp_path / "file" / "run"
     with pytest.raises(RecipeError) as caught:
-        create_run(run, load_recipe(TINY, [f"run_dir={run}"]), now())
+        create_run(run, load_recipe(GUESS, [*FEW, f"run_dir={run}"]), now())
     one_line(caught, str(run), "run_dir=")

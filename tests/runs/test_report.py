@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.report_runs import make_run
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import Image
@@ -63,7 +63,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("report") / "run"
     overrides = ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2", "loop.max_steps=5"]
     overrides += ["evaluation.episodes=2", "evaluation.judged_episodes=2", "environment.workers=1"]
-    recipe = load_recipe(TINY, [f"run_dir={directory}", *overrides])
+    recipe = load_recipe(GUESS, [*FEW, f"run_dir={directory}", *overrides])
     Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     return directory
 

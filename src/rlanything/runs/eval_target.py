@@ -17,11 +17,17 @@ from rich.table import Table
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
-from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
+from rlanything.config.shipped import (
+    SUFFIXES,
+    domain_section,
+    near_recipes,
+    see_shipped,
+    shipped_files,
+)
 from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain, ProgramDomain
 from rlanything.domains.registry import checked_tasks, load_domain
-from rlanything.engines.shipped import is_path
+from rlanything.engines.shipped import NAMES, domain_of, is_path
 from rlanything.evaluation.choosing import (
     METHODS,
     Cost,
@@ -281,12 +287,17 @@ def _recipe(request: EvalRequest) -> Recipe:
         refuse_models(request.target, recipe, request.overrides)
     else:
         refuse_mistyped(request.target)
-        own = f"{request.domain}-nano"
-        if request.target == "nano" and own in shipped_files() and request.domain != "alfworld":
-            raise RecipeError(f"nano: AlfWorld's models; for those of {request.domain} use {own}")
+        made_for, own = domain_of(request.target), f"{request.domain}-nano"
+        if made_for not in (None, request.domain) and own in shipped_files():
+            raise RecipeError(
+                f"{request.target}: models of {made_for}; for those of {request.domain} use {own}"
+            )
+        if made_for is None and request.domain is None:
+            raise RecipeError(f"{request.target}: name the domain to play with --domain NAME")
         # The environment's own list of actions, where it has one, is what any model can play with.
         policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
-        data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
+        plays = domain_section(made_for) if made_for and request.domain is None else {}
+        data = {"name": "eval", "domain": plays, "policy": policy}
         overrides = [*typed_domain(request.domain), *request.overrides]
         return load_recipe(data, overrides, allow_code=request.allow_code, place=request.target)
     if request.domain not in (None, recipe.domain.name):
@@ -320,7 +331,7 @@ def refuse_mistyped(target: str) -> None:
     """Raises `RecipeError` for a target that is meant to be on this machine and is not: it would be
     looked for on a model hub."""
     path, first = Path(target), target.partition("/")[0]
-    if target in ("nano", "expert", "random") or path.exists() or ":" in target:
+    if target in (*NAMES, "expert", "random") or path.exists() or ":" in target:
         return
     inside = len(path.parts) == 2 and Path(first).is_dir()
     local = inside or path.suffix in SUFFIXES or is_path(target)

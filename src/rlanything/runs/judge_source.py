@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.shipped import domain_section
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
-from rlanything.engines.shipped import NAMES
+from rlanything.engines.shipped import NAMES, domain_of
 from rlanything.progress import Progress
 from rlanything.roles.judges.base import Judge
 from rlanything.runs.build import build_chat_model, build_judge
@@ -74,7 +74,7 @@ class JudgeSource:
             refuse_mistyped(self.name)
         made = {
             "name": "judge",
-            "domain": {"name": _made_for(self.name)},
+            "domain": {} if self.domain else domain_section(domain_of(self.name) or "text"),
             "judge": {"model": self.name},
         }
         overrides, place = [*typed_domain(self.domain), *self.overrides], "the command line"
@@ -116,11 +116,3 @@ def recorded_recipe(
     if not recipe.judge.trains:
         return recipe
     return load_recipe(recipe, {"judge.model": str(checkpoint_of(name, progress) / "judge")})
-
-
-def _made_for(model: str) -> str:
-    """Returns the domain for which a shipped model was made; plain prompts for other models."""
-    if model not in NAMES:
-        return "text"
-    card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
-    return card["plan"]["domain"]
