@@ -118,7 +118,7 @@ def test_an_installation_that_is_older_than_its_commands_is_told_to_the_user(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints([]))
-    assert call(monkeypatch, "train", "tiny") == 2
+    assert call(monkeypatch, "train", "guess") == 2
     assert capsys.readouterr().err.startswith(
         "error: no commands are registered: run `pip install`"
     )

@@ -14,7 +14,6 @@ import pytest
 
 from helpers.command import call
 from helpers.guess import FEW, GUESS
-from helpers.paths import RECIPES
 from rlanything.config.roles import JudgeConfig
 from rlanything.roles.judges.base import Judge
 from rlanything.runs import judge_target
@@ -50,9 +49,9 @@ def test_tasks_shows_every_slot(
 ) -> None:
     assert call(monkeypatch, "tasks", str(run), "--json") == 0
     slots = json.loads(capsys.readouterr().out)["slots"]
-    assert len(slots) == 8
+    assert len(slots) == 16
     assert call(monkeypatch, "tasks", str(run)) == 0
-    assert "8 slots" in capsys.readouterr().out
+    assert "16 slots" in capsys.readouterr().out
 
 
 def test_report_writes_one_page(
@@ -128,7 +127,7 @@ def test_labels_of_two_sources_are_two_rows_and_the_outcome_is_one(
     stronger = str(max((run / "checkpoints").iterdir()) / "judge")
     votes = ["evaluation.labeller.samples_per_step=3", "evaluation.labeller.max_tokens=48"]
     sources = ["--labeller", "oracle", "--labeller", stronger, "--split", "in_domain"]
-    result = judged(capsys, monkeypatch, "nano", "--trajectories", run, *votes, *sources)
+    result = judged(capsys, monkeypatch, "nano-guess", "--trajectories", run, *votes, *sources)
     rows = result["rows"]
     assert [source for measure, source in rows if measure == "Process Acc"] == ["oracle", stronger]
     assert 0 < rows["Process Acc", stronger][0] <= rows["Process Acc", "oracle"][0]
@@ -140,7 +139,7 @@ def test_labels_of_two_sources_are_two_rows_and_the_outcome_is_one(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nano"], "nano is not a run directory: name the run"),
+        (["nano-guess"], "nano-guess is not a run directory: name the run"),
         (["RUN", "--iteration", "9"], "has no such trajectories: give another --split or"),
         (["RUN", "--split", "ood2"], "has no such trajectories"),
         (["RUN", "--split", "ood", "--iteration", "1"], "--split: rollouts of an iteration"),
@@ -183,20 +182,19 @@ def test_answers_whose_beginning_was_not_recorded_are_not_judged(
 def test_a_judge_that_writes_tests_is_counted_by_programs_and_takes_no_labeller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    recipe = str(RECIPES / "coding-nano.yaml")
-    few = ["loop.iterations=1", "loop.tasks=4", "loop.tasks_per_iteration=2", "threads=1"]
-    few += ["loop.rollouts_per_task=4", "judge.samples_per_step=3", "cluster.seats=1"]
-    few += ["evaluation.episodes=2", "evaluation.splits=[in_domain]", "environment.workers=0"]
-    few += ["evaluation.rollouts_per_task=4", "curriculum.adapt_tasks=false"]
+    few = [*FEW, "loop.iterations=1", "loop.tasks_per_iteration=2", "judge.samples_per_step=3"]
+    few += ["evaluation.episodes=2", "evaluation.rollouts_per_task=4"]
+    few += ["evaluation.splits=[in_domain]", "curriculum.adapt_tasks=false"]
+    few += ["domain={name: 'helpers.at_least:AtLeast'}"]
     run = tmp_path / "run"
-    assert call(monkeypatch, "train", recipe, f"run_dir={run}", *few) == 0
-    result = judged(capsys, monkeypatch, run, "--episodes", 5)
+    assert call(monkeypatch, "train", str(GUESS), f"run_dir={run}", *few) == 0
+    result = judged(capsys, monkeypatch, run, "--episodes", 5, "--allow-code")
     assert result["episodes"] == 4, "all programs of one task, and none of the other"
     assert ("UT", "programs") in result["rows"]
     for (measure, source), (count, _) in result["rows"].items():
         assert measure in ("UT", "Detect")
         assert (source, count) == ("programs", 3)
-    assert call(monkeypatch, "judge-eval", str(run), "--labeller", "oracle") == 2
+    assert call(monkeypatch, "judge-eval", str(run), "--labeller", "oracle", "--allow-code") == 2
     assert "--labeller: judges of this domain write tests" in capsys.readouterr().err
 
 

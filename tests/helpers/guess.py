@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from helpers.paths import ROOT
+from rlanything.config.recipe import load_recipe
 
 GUESS = ROOT / "examples" / "guess.yaml"
 FEW = (
@@ -12,3 +15,9 @@ FEW = (
     "evaluation.splits=[in_domain, ood]",
 )
 """Overrides of that recipe: two iterations of four tasks."""
+
+
+def write_recipe(path: Path) -> Path:
+    """Writes the recipe with these overrides, as a run's directory holds it."""
+    path.write_text(load_recipe(GUESS, FEW).model_dump_json(), encoding="utf-8")
+    return path

@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from helpers.guess import FEW, GUESS
-from helpers.paths import RECIPES
 from helpers.tiny import model_here
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.base import Domain
@@ -84,13 +83,14 @@ def test_fewer_tasks_than_an_iteration_plays_are_refused_before_anything_is_play
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     few = [*domain.tasks("train", recipe.loop.tasks_per_iteration - 1, 0)]
     scarce = SimpleNamespace(tasks=lambda split, count, seed: few[:count])
-    with pytest.raises(RecipeError, match=r"loop\.tasks_per_iteration: \d+, but alfworld has"):
+    with pytest.raises(RecipeError, match=r"loop\.tasks_per_iteration: \d+, but guess:Guess has"):
         new_pool(recipe, cast(Domain, scarce))
 
 
 def test_feedback_on_judged_steps_is_refused_where_the_judge_writes_tests() -> None:
     def check(*overrides: str) -> None:
-        recipe = load_recipe(RECIPES / "coding-nano.yaml", overrides)
+        tests = "domain={name: 'helpers.at_least:AtLeast'}"
+        recipe = load_recipe(GUESS, [tests, *overrides])
         check_feedback(recipe, load_domain(recipe.domain.name, recipe.domain.options))
 
     check()

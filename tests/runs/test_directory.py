@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command import call
-from helpers.guess import FEW, GUESS
+from helpers.guess import FEW, GUESS, write_recipe
 from helpers.report_runs import make_run
 from rlanything.commands import doctor
 from rlanything.config.recipe import RecipeError, load_recipe
@@ -48,7 +48,7 @@ def secret(tmp_path: Path) -> Path:
 def stranger(tmp_path: Path, image: str | None = None) -> Path:
     """A run directory as it might be sent to somebody, with checkpoints of three iterations."""
     run = make_run(tmp_path / "run", 2, tasks=1, episodes=2, image=image)
-    shutil.copy(TINY, run / "recipe.yaml")
+    write_recipe(run / "recipe.yaml")
     for iteration in (1, 2, 3):
         checkpoint(run / "checkpoints", iteration)
     return run
