@@ -51,9 +51,7 @@ def test_version_is_printed(
     assert __version__ in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "command", [[], ["train"], ["eval"], ["tasks"], ["feedback"], ["data", "prepare"]]
-)
+@pytest.mark.parametrize("command", [[], ["train"], ["eval"], ["tasks"], ["feedback"]])
 def test_help_names_every_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:

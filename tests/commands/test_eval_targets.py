@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from helpers.command import call
-from helpers.guess import GUESS, write_recipe
+from helpers.guess import write_recipe
 from rlanything.config.recipe import RecipeError
 from rlanything.domains.base import DomainError
 from rlanything.progress import Progress
-from rlanything.runs.eval_target import EvalRequest, SelectionRule, run_eval, selection_rule
+from rlanything.runs.eval_target import EvalRequest, run_eval
 
 
 def request(target: str, split: str = "in_domain", domain: str | None = None) -> EvalRequest:
@@ -32,7 +31,7 @@ def request(target: str, split: str = "in_domain", domain: str | None = None) ->
         ("/mine", "check the path"),
         ("mine.yaml", "check the path"),
         ("model.gguf", "check the path"),
-        ("gues_agnet", "did you mean guess_agent?"),
+        ("guess-smolm2", "did you mean guess-smollm2"),
     ],
 )
 def test_what_looks_like_a_path_must_exist(
@@ -45,11 +44,6 @@ def test_what_looks_like_a_path_must_exist(
     with pytest.raises(RecipeError, match=r"there is no such run, recipe or folder") as caught:
         run_eval(request(target), Progress(Console(quiet=True)))
     assert remedy in str(caught.value)
-
-
-def test_a_domain_with_nano_models_of_its_own_is_told_their_recipe() -> None:
-    with pytest.raises(RecipeError, match="AlfWorld's models; for those of coding use coding-nano"):
-        run_eval(replace(request("nano"), domain="coding"), Progress(Console(quiet=True)))
 
 
 @pytest.mark.parametrize(
@@ -92,43 +86,6 @@ def test_what_an_evaluation_does_not_follow_is_refused(override: str, said: str)
     quiet = Progress(Console(quiet=True))
     with pytest.raises(RecipeError, match=r"policy\.max_tokens: expert asks no model"):
         run_eval(replace(request("expert"), overrides=["policy.max_tokens=9"]), quiet)
-
-
-CODING = ["threads=1", "judge.samples_per_step=3"]
-
-
-@pytest.mark.parametrize("method", ["best-of", "mpsc", "alphacodium", "s-star"])
-def test_programs_are_chosen_by_every_method_and_what_it_took_is_told(method: str) -> None:
-    target = str(RECIPES / "coding-nano.yaml")
-    rule = selection_rule(f"{method}-3")
-    chosen = EvalRequest(target, "in_domain", 2, None, None, None, 1, 0, CODING, rule)
-    result = run_eval(chosen, Progress(Console(quiet=True)))
-    assert result.selection is not None
-    assert result.cost is not None
-    assert result.cost.attempts == len(result.evaluation.trajectories) == 2 * 3
-    assert result.cost.judgements in ({2 * 3} if method != "s-star" else {2 * 3, 3 * 3, 4 * 3})
-    repairs = range(1 + 2 * 3 * 4) if method in ("alphacodium", "s-star") else range(1)
-    assert result.cost.repairs in repairs
-    share = result.selection.chosen.estimate * 2
-    assert share in (0, 1, 2)
-    assert method in ("alphacodium", "s-star") or share <= result.selection.possible * 2
-
-
-@pytest.mark.parametrize("method", ["mpsc", "alphacodium", "s-star"])
-def test_a_domain_without_unit_tests_refuses_the_methods_that_need_them(
-    method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "eval", str(GUESS), "--select", f"{method}-4", "--episodes", "1") == 2
-    said = capsys.readouterr().err
-    assert f"--select {method}-4: {GUESS} has no judge that writes unit tests" in said
-    assert "use best-of-4" in said
-
-
-@pytest.mark.parametrize("text", ["mpsc", "best-of", "best-of-0", "s*-8", "codet-8", "mpsc-8 "])
-def test_a_method_that_is_none_is_refused_with_those_there_are(text: str) -> None:
-    with pytest.raises(RecipeError, match="write best-of-8 or mpsc-8 or alphacodium-8 or s-star-8"):
-        selection_rule(text)
-    assert selection_rule("s-star-8") == SelectionRule("s-star", 8)
 
 
 @pytest.mark.parametrize("key", ["policy.model", "judge.model"])

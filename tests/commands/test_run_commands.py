@@ -63,17 +63,6 @@ def test_report_writes_one_page(
     assert "<html" in page.read_text()
 
 
-def test_judge_check_says_what_the_judge_noticed(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    assert call(monkeypatch, "judge-check", str(run), "--episodes", "1", "--json") == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["episodes"] == 1
-    assert "unchanged (control)" in result["measures"]
-    assert call(monkeypatch, "judge-check", str(run.parent)) == 2
-    assert "is not a run directory" in capsys.readouterr().err
-
-
 def judged(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch, *arguments: object
 ) -> dict[str, dict[tuple[str, str], tuple[int, float]]]:
@@ -204,8 +193,7 @@ def test_a_damaged_checkpoint_is_not_evaluated(
     copy = shutil.copytree(run, tmp_path / "run")
     newest = shutil.copytree(copy / "checkpoints" / "iter-00001", copy / "checkpoints/iter-00009")
     (newest / "policy" / "model.safetensors").write_bytes(b"not what was written")
-    commands = [["eval", str(copy), "--episodes", "1"]]
-    commands += [[name, str(copy), "--episodes=1"] for name in ("judge-check", "judge-eval")]
+    commands = [[name, str(copy), "--episodes=1"] for name in ("eval", "judge-eval")]
     for command in commands:
         assert call(monkeypatch, *command, "--json") == 0
         printed = capsys.readouterr()
@@ -213,16 +201,6 @@ def test_a_damaged_checkpoint_is_not_evaluated(
         assert "damaged: iter-00009" in printed.err
     for checkpoint in (copy / "checkpoints").iterdir():
         (checkpoint / "pool.json").write_text("{}")
-    for command in (commands[0], commands[2]):
+    for command in commands:
         assert call(monkeypatch, *command) == 2
         assert "has no intact checkpoint" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", [("--role", "coach"), ("--domain", "json:Nope")])
-def test_nano_build_refuses_a_role_or_domain_that_there_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, option: tuple[str, str]
-) -> None:
-    arguments = [*option, "--out", str(tmp_path / "models")]
-    assert call(monkeypatch, "nano", "build", *arguments) == 2
-    assert option[1] in capsys.readouterr().err
-    assert not (tmp_path / "models").exists()

@@ -32,7 +32,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_is_loaded_by_its_name_from_any_folder():
     names = list(shipped_recipes())
-    assert {"guess", "guess_agent", "guess-smollm2"} <= set(names)
+    assert {"guess", "guess-smollm2"} <= set(names)
     assert all(load_recipe(name).name == name for name in names)
 
 
@@ -65,7 +65,7 @@ def test_paths_data_and_recipes_give_the_same():
 @pytest.mark.parametrize(
     ("source", "remedy"),
     [
-        ("gues_agnet", "did you mean guess_agent?"),
+        ("gues-smollm2", "did you mean guess-smollm2?"),
         ("recipes/guess-smolm2.yaml", "did you mean guess-smollm2"),
         ("guess.yaml", "did you mean guess"),
         ("mien.yaml", "did you mean mine.yaml?"),
@@ -125,17 +125,17 @@ def test_a_wheel_holds_them_where_they_are_looked_for(elsewhere, monkeypatch):
     assert shipped_recipes() == {"only": "Only this."}
 
 
-def test_the_command_lists_them():
+def test_the_command_lists_them(monkeypatch):
+    extras = {"guess:Guess": ["toys"]}
+    monkeypatch.setattr("rlanything.plugins.extras_of", lambda kind, name: extras.get(name, []))
     app = Typer()
     app.command()(recipes)
     result = CliRunner().invoke(app, ["--json"])
     rows = {row["name"]: row for row in json.loads(result.stdout)["recipes"]}
-    assert rows["guess_agent"]["domain"] == "agent"
     assert rows["guess"]["domain"] == "guess:Guess"
     table = CliRunner().invoke(app, []).stdout
     assert all(name in table for name in rows)
-    assert rows["guess_agent"]["needs"] == "[agent]"
-    assert rows["guess"]["needs"] == ""
+    assert rows["guess"]["needs"] == "[toys]"
     assert rows["guess-smollm2"]["needs"] == "model"
     assert [line.split()[0] for line in table.splitlines() if line[:1].strip()][1] == "guess"
     assert max(map(len, table.splitlines())) <= 80

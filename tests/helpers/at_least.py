@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rlanything.domains.base import DomainError, InvalidTask, Observation, StepResult
 from rlanything.domains.text import TextDomain
@@ -18,13 +19,20 @@ def first_number(text: str | None) -> int | None:
 
 class AtLeast(TextDomain):
     """A test is a number as well, the first in what the judge writes; a response passes it whose
-    number is no smaller."""
+    number is no smaller. `data`: a file with the numbers of all tasks."""
+
+    def __init__(self, data: str | None = None) -> None:
+        self._numbers = [2, 3, 4, 5, 6, 7, 8]
+        if data is not None:
+            if not Path(data).is_file():
+                raise DomainError(f"data: {data}: there is no such file")
+            self._numbers = [int(line) for line in Path(data).read_text().split()]
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if split not in SPLITS:
             raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
-        offset = seed + SPLITS.index(split)
-        return [self._task(f"{split}-{i}", 2 + (i + offset) % 7) for i in range(count)]
+        at, numbers = seed + SPLITS.index(split), self._numbers
+        return [self._task(f"{split}-{i}", numbers[(i + at) % len(numbers)]) for i in range(count)]
 
     def _task(self, name: str, least: int) -> Task:
         return Task(name, f"Say a number of at least {least}.", data={"least": least})

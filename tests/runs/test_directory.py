@@ -158,7 +158,7 @@ def test_every_command_refuses_a_run_directory_with_a_link_in_it(
     run = stranger(tmp_path)
     before = contents(linked(run, "checkpoints"))
     export = ("export", "--format", "jsonl", "--out", str(tmp_path / "out"))
-    for command in (("tasks",), ("report",), ("resume",), ("eval",), ("judge-check",), export):
+    for command in (("tasks",), ("report",), ("resume",), ("eval",), ("judge-eval",), export):
         assert call(monkeypatch, *command, str(run)) == 2, command
         assert "is a link" in " ".join(capsys.readouterr().err.split())
     assert contents(tmp_path / "elsewhere") == before

@@ -7,17 +7,13 @@ from pathlib import Path
 
 MODELS = Path(__file__).parent.parent / "nano" / "models"
 """One folder per role (policy, judge, adapter); those for other domains in a folder of its name."""
-GUESS = Path(__file__).parent.parent / "models" / "guess"
-"""The models of `examples/guess.py`."""
 
 NAMES = {
     "nano": MODELS,
     **{
-        f"nano-{path.name}": path
-        for folder in (GUESS.parent, MODELS)
-        for path in sorted(folder.iterdir())
-        if (path / "policy").is_dir()
+        f"nano-{path.name}": path for path in sorted(MODELS.iterdir()) if (path / "policy").is_dir()
     },
+    "nano-guess": MODELS.parents[1] / "models" / "nano-guess",
 }
 """`nano` (AlfWorld), `nano-guess`, `nano-coding`, `nano-miniwob`, ..."""
 
