@@ -23,7 +23,6 @@ from helpers.guess import FEW, GUESS
 from helpers.report_runs import make_run
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import Image
-from rlanything.domains.miniwob.browser import HEIGHT, WIDTH
 from rlanything.engines.images import noise_png
 from rlanything.progress import Progress
 from rlanything.runs.checks import Check
@@ -32,7 +31,6 @@ from rlanything.runs.report.episode_index import Rewards
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.page import render
 from rlanything.runs.report.payload import TEXT_BYTES, build
-from rlanything.runs.report.pointing import PAGES
 from rlanything.runs.report.sampling import Episode, choose, reasons, spread
 from rlanything.runs.report.writing import Reporter, ReportError, write_report
 from rlanything.runs.store.store import Store
@@ -356,10 +354,6 @@ def test_a_step_says_where_on_its_screenshot_it_pointed(
     assert [each["valid"] for each in steps] == [True, False, True]
     # What was not carried out pointed at nothing.
     assert [each["points"] for each in steps] == [points, [], points]
-
-
-def test_pages_are_as_large_as_the_report_takes_them_for() -> None:
-    assert PAGES["miniwob"] == (WIDTH, HEIGHT)
 
 
 # --- files
