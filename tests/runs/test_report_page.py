@@ -22,7 +22,13 @@ sync_api = pytest.importorskip("playwright.sync_api")
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    named = (os.environ.get("RLANYTHING_CHROMIUM"), "chromium", "chromium-browser", "google-chrome")
+    named = (
+        os.environ.get("RLANYTHING_CHROMIUM"),
+        "chromium-headless-shell",
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+    )
     found = [path for name in named if name and (path := shutil.which(name))]
     if not found:
         pytest.skip("no Chromium is installed")
