@@ -116,10 +116,10 @@ def test_who_is_at_work_and_who_died_there_is_told(run: Path) -> None:
 def test_missing_models_and_space_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipped, "MODELS", tmp_path)
+    monkeypatch.setattr(shipped, "NAMES", {"nano-guess": tmp_path})
     monkeypatch.setattr(doctor, "LITTLE_SPACE", 2**60)
     models, space = bad(check_installation())
-    assert models.startswith("policy, judge, adapter missing")
+    assert models.startswith("nano-guess/policy, nano-guess/judge, nano-guess/adapter missing")
     assert "GiB free" in space
 
 

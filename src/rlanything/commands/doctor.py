@@ -118,14 +118,16 @@ def _nano() -> Finding:
     from rlanything.engines import shipped
 
     missing = [
-        role
+        f"{name}/{role}"
+        for name, folder in shipped.NAMES.items()
         for role in ("policy", "judge", "adapter")
-        if not (shipped.MODELS / role / "model.safetensors").is_file()
+        if not (folder / role / "model.safetensors").is_file()
     ]
     if missing:
-        text = f"{', '.join(missing)} missing in {shipped.MODELS}; reinstall the package"
-        return Finding("nano models", "error", text)
-    return _trains(shipped.MODELS / "policy")
+        return Finding("nano models", "error", f"{', '.join(missing)} missing; reinstall them")
+    if not shipped.NAMES:
+        return Finding("nano models", "missing", "none; pip install 'rlanything[alfworld]'")
+    return _trains(next(iter(shipped.NAMES.values())) / "policy")
 
 
 def _trains(model: Path) -> Finding:
