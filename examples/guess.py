@@ -1,8 +1,7 @@
 """Bring your own domain: guess a number between 1 and 8 in four tries.
 
-rlanything train guess                              # with a policy that never saw the game
-rlanything nano build --domain guess:Guess          # or first models that know it, in models/guess
-rlanything train guess-nano
+rlanything train guess                        # under a minute, with tiny models that ship
+rlanything nano build --domain guess:Guess    # builds such models, in models/guess
 """
 
 import random

@@ -47,7 +47,7 @@ def test_a_file_of_rollouts_is_judged_and_becomes_advantages(tmp_path: Path) -> 
     lines = [task | {"trajectory": str(outcome), "outcome": outcome} for outcome in (1, -1)]
     rollouts = tmp_path / "rollouts.jsonl"
     rollouts.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    judge = ("judge", "rollouts.jsonl", "--judge", "nano", "--domain", "text")
+    judge = ("judge", "rollouts.jsonl", "--judge", "nano-guess", "--domain", "text")
     python(tmp_path, "-m", "rlanything", *judge, "--out", "scores.jsonl")
     python(tmp_path, "-m", "rlanything", "feedback", "scores.jsonl", "--out", "signals.jsonl")
     signals = [json.loads(line) for line in (tmp_path / "signals.jsonl").read_text().splitlines()]

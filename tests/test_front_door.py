@@ -16,8 +16,8 @@ import pytest
 
 import rlanything as rl
 from helpers.command import call
+from helpers.guess import GUESS
 from helpers.notebook import CELLS
-from helpers.paths import TINY
 from helpers.scripted import Counting
 from rlanything.config.recipe import RecipeError
 from rlanything.domains.base import DomainError
@@ -27,12 +27,13 @@ from rlanything.runs.export import ExportError, export_run
 
 SAID = ["iteration 1 ", "iteration 2 ", "success in_domain: success ", "read 3 ", "episodes {True}"]
 SMALL = {
+    "loop.iterations": 2,
     "loop.tasks": 4,
     "loop.tasks_per_iteration": 2,
     "loop.rollouts_per_task": 3,
     "loop.max_steps": 4,
+    "policy.minibatches": 2,
     "evaluation.episodes": 0,
-    "environment.workers": 0,
 }
 
 
@@ -151,8 +152,8 @@ def weights(run: Path, iteration: int) -> str:
 
 def test_a_loop_that_is_left_can_be_entered_again_with_the_same_result(tmp_path: Path) -> None:
     whole, left = tmp_path / "whole", tmp_path / "left"
-    rl.Trainer(TINY, overrides=SMALL, run_dir=whole).train()
-    trainer = rl.Trainer(TINY, overrides=SMALL, run_dir=left)
+    rl.Trainer(GUESS, overrides=SMALL, run_dir=whole).train()
+    trainer = rl.Trainer(GUESS, overrides=SMALL, run_dir=left)
     for iteration in trainer:
         assert iteration.number == 1
         break
@@ -185,7 +186,7 @@ def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) 
 
     adapter = NoAdapter()
     changes = {**SMALL, "loop.iterations": 1, "feedback.policy_window": [0, 1]}
-    recipe = rl.load_recipe(TINY, changes).model_dump()
+    recipe = rl.load_recipe(GUESS, changes).model_dump()
     judge = rl.FunctionJudge(lambda trajectory, i: (parity(trajectory), "as it went"))
     parts = {"judge": judge, "adapter": adapter, "loss": counted}
     trainer = rl.Trainer(recipe, **parts, run_dir=tmp_path / "run")
@@ -202,7 +203,7 @@ def test_a_judge_that_returns_no_score_is_one_line(tmp_path: Path) -> None:
     for value in (2, False, (1, "a", 2)):
         function: Any = lambda trajectory, i, value=value: value  # noqa: E731
         judge = rl.FunctionJudge(function)
-        trainer = rl.Trainer(TINY, judge=judge, overrides=SMALL, run_dir=tmp_path / f"{value}")
+        trainer = rl.Trainer(GUESS, judge=judge, overrides=SMALL, run_dir=tmp_path / f"{value}")
         said = rf"returned {re.escape(f'{value!r}')} for step 0 .*return \+1, -1, or 0"
         with pytest.raises(JudgeError, match=said):
             trainer.train()
@@ -213,7 +214,7 @@ def test_a_judge_that_fails_is_one_line_with_the_step(tmp_path: Path) -> None:
         raise KeyError("a")
 
     judge = rl.FunctionJudge(scores)
-    trainer = rl.Trainer(TINY, judge=judge, overrides=SMALL, run_dir=tmp_path / "run")
+    trainer = rl.Trainer(GUESS, judge=judge, overrides=SMALL, run_dir=tmp_path / "run")
     with pytest.raises(JudgeError, match=r"scores failed at step 0 of .*KeyError: 'a'\): mend it"):
         trainer.train()
 
@@ -242,7 +243,7 @@ def test_what_are_no_tasks_is_said_before_anything_is_written(
     tmp_path: Path, tasks: Any, said: str
 ) -> None:
     with pytest.raises(DomainError, match=said) as caught:
-        rl.Trainer(TINY, domain=Tasks(*tasks), overrides=SMALL, run_dir=tmp_path / "run")
+        rl.Trainer(GUESS, domain=Tasks(*tasks), overrides=SMALL, run_dir=tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 
@@ -252,7 +253,7 @@ def test_held_out_tasks_that_are_trained_on_are_warned_of(
 ) -> None:
     same = Tasks(*(rl.Task(str(i), "") for i in range(8)))
     held_out = {**SMALL, "evaluation.episodes": 8}
-    rl.Trainer(TINY, domain=same, overrides=held_out, run_dir=tmp_path / "run", progress=True)
+    rl.Trainer(GUESS, domain=same, overrides=held_out, run_dir=tmp_path / "run", progress=True)
     said = " ".join(capsys.readouterr().out.split())
     assert "8 of the 8 held-out tasks of split 'in_domain' are trained on, '0' for one" in said
 
@@ -265,7 +266,7 @@ def test_held_out_tasks_are_known_by_what_they_ask_for_too(
             return [rl.Task(f"{split}-{i}", f"Reach {i}.") for i in range(count)]
 
     held_out = {**SMALL, "evaluation.episodes": 8}
-    rl.Trainer(TINY, domain=Named(), overrides=held_out, run_dir=tmp_path / "run", progress=True)
+    rl.Trainer(GUESS, domain=Named(), overrides=held_out, run_dir=tmp_path / "run", progress=True)
     said = " ".join(capsys.readouterr().out.split())
     assert "held-out tasks of split 'in_domain' are trained on, 'in_domain-0' for one" in said
 
@@ -279,12 +280,12 @@ def test_tasks_that_mostly_ask_for_the_same_few_things_are_known_by_their_ids(
             return [rl.Task(f"{split}-{i}", f"Reach {asked[i]}.") for i in range(count)]
 
     held_out = {**SMALL, "evaluation.episodes": 8}
-    rl.Trainer(TINY, domain=Few(), overrides=held_out, run_dir=tmp_path / "run", progress=True)
+    rl.Trainer(GUESS, domain=Few(), overrides=held_out, run_dir=tmp_path / "run", progress=True)
     assert "are trained on" not in " ".join(capsys.readouterr().out.split())
 
 
 def test_fewer_iterations_than_are_done_are_refused(tmp_path: Path) -> None:
-    rl.Trainer(TINY, overrides=SMALL, run_dir=tmp_path / "run").train()
+    rl.Trainer(GUESS, overrides=SMALL, run_dir=tmp_path / "run").train()
     recipe = (tmp_path / "run" / "recipe.yaml").read_text()
     fewer = rl.Trainer.resume(tmp_path / "run", overrides={"loop.iterations": 1})
     with pytest.raises(RecipeError, match=r"loop.iterations=1: 2 iterations of .* are done; give"):
@@ -303,7 +304,7 @@ def test_an_adapter_that_proposes_nothing_at_all_is_told_what_is_due(tmp_path: P
             return []
 
     changes = {**SMALL, "loop.rollouts_per_task": 1}
-    trainer = rl.Trainer(TINY, adapter=Silent(), overrides=changes, run_dir=tmp_path / "run")
+    trainer = rl.Trainer(GUESS, adapter=Silent(), overrides=changes, run_dir=tmp_path / "run")
     with pytest.raises(PluginError, match=r"Silent returned \[\] for 2 requests: return a"):
         trainer.train()
 
@@ -312,7 +313,7 @@ def test_a_loss_that_returns_something_else_is_told_what_is_due(tmp_path: Path) 
     loss: Any = lambda inputs: inputs.new_logprobs  # noqa: E731
     changes = {**SMALL, "feedback.policy_window": [0, 1]}
     judge = rl.FunctionJudge(lambda trajectory, i: parity(trajectory))
-    trainer = rl.Trainer(TINY, judge=judge, loss=loss, overrides=changes, run_dir=tmp_path / "run")
+    trainer = rl.Trainer(GUESS, judge=judge, loss=loss, overrides=changes, run_dir=tmp_path / "run")
     with pytest.raises(PluginError, match="gave Tensor: return a LossOutputs"):
         trainer.train()
 
@@ -320,7 +321,7 @@ def test_a_loss_that_returns_something_else_is_told_what_is_due(tmp_path: Path) 
 def test_a_bare_function_is_told_how_it_becomes_a_judge(tmp_path: Path) -> None:
     function: Any = lambda trajectory, i: 1  # noqa: E731
     with pytest.raises(RecipeError, match=r"or a function as rlanything\.FunctionJudge"):
-        rl.Trainer(TINY, judge=function, run_dir=tmp_path / "run")
+        rl.Trainer(GUESS, judge=function, run_dir=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -336,7 +337,7 @@ def test_an_object_that_is_no_such_part_is_refused_before_anything_is_built(
     part: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError, match=said):
-        rl.Trainer(TINY, run_dir=tmp_path / "run", **part)
+        rl.Trainer(GUESS, run_dir=tmp_path / "run", **part)
     assert not (tmp_path / "run").exists()
 
 

@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 
 from helpers.events import points
+from helpers.guess import FEW, GUESS
 from helpers.metrics_page import unlisted
-from helpers.paths import TINY
 from rlanything.algorithm.curriculum import accepts
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.progress import Progress
@@ -27,13 +27,13 @@ from rlanything.runs.trainer import Trainer
 
 # Two iterations of groups of four in which candidates are made and settled.
 EAGER = ("seed=2", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
-EAGER += ("evaluation.episodes=4", "evaluation.judged_episodes=2")
+EAGER += ("environment.workers=2", "evaluation.episodes=4", "evaluation.judged_episodes=2")
 
 UNEXAMINED = "evaluation.episodes=0"
 
 
 def run_tiny(folder: Path, *overrides: str) -> Path:
-    recipe = load_recipe(TINY, [f"run_dir={folder}", *EAGER, *overrides])
+    recipe = load_recipe(GUESS, [*FEW, f"run_dir={folder}", *EAGER, *overrides])
     Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     return folder
 
@@ -51,9 +51,7 @@ def store(run: Path) -> Iterator[Store]:
 
 
 def recipe_of(store: Store) -> Recipe:
-    return Recipe.model_validate(
-        json.loads(store.query("SELECT value FROM run WHERE key = 'recipe'")[0][0])
-    )
+    return load_recipe(json.loads(store.query("SELECT value FROM run WHERE key = 'recipe'")[0][0]))
 
 
 def scores_of(store: Store) -> dict[str, list[list[int]]]:
@@ -246,7 +244,7 @@ def test_a_killed_worker_does_not_lose_the_iteration(run: Path, tmp_path: Path) 
     folder = tmp_path / "killed"
     progress = KillingProgress(Console(quiet=True))
     progress.run = Trainer(
-        TINY, overrides=[f"run_dir={folder}", *EAGER, UNEXAMINED], progress=progress
+        GUESS, overrides=[*FEW, f"run_dir={folder}", *EAGER, UNEXAMINED], progress=progress
     )
     progress.run.train()
     assert progress.killed

@@ -111,7 +111,7 @@ class Role:
 
 
 def role(name: str, engine: type[CopyingEngine]) -> Role:
-    model = load_model(shipped.resolve("nano", name), "float32")
+    model = load_model(shipped.resolve("nano-guess", name), "float32")
     return Role(model, engine(model))
 
 

@@ -13,14 +13,13 @@ from helpers.paths import SOURCE
 GENERATION = """
 import os, subprocess, sys, time
 os.sched_setaffinity(0, range(os.cpu_count()))
-import rlanything
+from rlanything.engines import shipped
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import load_model
-from pathlib import Path
 import torch
 
-engine = HFEngine(load_model(Path(rlanything.__file__).parent / "nano/models/policy", "float32"))
+engine = HFEngine(load_model(shipped.resolve("nano-guess", "policy"), "float32"))
 requests = [Request(tuple(range(5 + i, 65 + i)), (i,)) for i in range(64)]
 
 def cpu_seconds(threads):
@@ -41,7 +40,7 @@ finally:
 
 LATE = """
 import torch, warnings
-import rlanything
+from rlanything.engines import shipped
 from rlanything.openmp import warn_of_spinning
 warnings.simplefilter("always")
 warn_of_spinning(1)

@@ -16,6 +16,7 @@ import pytest
 
 from helpers.command import call
 from helpers.events import points
+from helpers.guess import FEW
 from helpers.outside import BROKEN, install_toys, python_path
 from rlanything import plugins
 from rlanything.plugins import PluginError, load_plugin, plugin_names
@@ -23,7 +24,6 @@ from rlanything.runs.metrics import registry
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.payload import build
 from rlanything.runs.store.store import Store
-from rlanything_lab.ablation.arms import find_arms
 
 Captured = pytest.CaptureFixture[str]
 
@@ -106,7 +106,7 @@ def test_a_run_is_made_of_parts_from_outside(
         f"feedback.advantage={{name: '{called['advantage']}', options: {{fading: 0.5}}}}",
         *(f"judge.name={called['judge']}", "judge.options={side: heads}"),
     )
-    assert call(monkeypatch, "train", "tiny", f"run_dir={run}", *SMALL, *overrides) == 0
+    assert call(monkeypatch, "train", "guess", *FEW, f"run_dir={run}", *SMALL, *overrides) == 0
     capsys.readouterr()
     store = Store(run / "run.sqlite")
     trajectories = [
@@ -176,11 +176,6 @@ def test_a_command_from_outside_runs_and_is_in_the_help() -> None:
     assert "Toss a coin." in shown
 
 
-def test_an_arm_from_outside_is_a_line() -> None:
-    [arm] = find_arms(["mine:feedback.policy_lambda=2"])
-    assert (arm.name, arm.overrides) == ("mine", ("feedback.policy_lambda=2",))
-
-
 @pytest.mark.parametrize(
     ("kind", "override"),
     [
@@ -198,7 +193,11 @@ def test_an_arm_from_outside_is_a_line() -> None:
 def test_an_unknown_name_is_one_line_with_the_known_ones(
     kind: str, override: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    words = ["train", "tiny", f"run_dir={tmp_path / 'run'}", override] if override else ["nowhere"]
+    words = (
+        ["train", "guess", *FEW, f"run_dir={tmp_path / 'run'}", override]
+        if override
+        else ["nowhere"]
+    )
     assert call(monkeypatch, *words) == 2
     line = line_of(capsys)
     assert "nowhere" in line
@@ -225,7 +224,7 @@ def test_a_part_that_cannot_be_imported_is_one_line(
     override: str, site: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     install_toys(site, BROKEN)
-    assert call(monkeypatch, "train", "tiny", f"run_dir={site / 'run'}", override) == 2
+    assert call(monkeypatch, "train", "guess", *FEW, f"run_dir={site / 'run'}", override) == 2
     assert LOCKED in line_of(capsys)
     assert not (site / "run").exists()
 
@@ -243,7 +242,7 @@ def test_what_cannot_be_imported_breaks_no_help_and_no_other_run(
     assert LOCKED in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
     run = site / "run"
-    words = ["train", "tiny", f"run_dir={run}", *SMALL, "judge.name=oracle"]
+    words = ["train", "guess", *FEW, f"run_dir={run}", *SMALL, "judge.name=oracle"]
     assert call(monkeypatch, *words) == 0
     assert f"metric broken cannot be imported ({LOCKED}" in capsys.readouterr().out.replace(
         "\n", " "

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from helpers.paths import TINY
+from helpers.guess import GUESS
 from helpers.survivor import durations
 from rlanything.cluster.base import SeatLost
 from rlanything.progress import Progress
@@ -76,7 +76,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def trainer(run: Path, progress: Progress, *more: str) -> Trainer:
     changes = [f"run_dir={run}", *TINIER, *FEWER, "cluster.seats=2", *more]
-    return Trainer(TINY, overrides=changes, progress=progress)
+    return Trainer(GUESS, overrides=changes, progress=progress)
 
 
 @pytest.mark.slow

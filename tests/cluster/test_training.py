@@ -12,7 +12,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from rlanything.algorithm.losses import LossConfig, LossInputs, LossOutputs
 from rlanything.config.recipe import RecipeError
 from rlanything.progress import Progress
@@ -29,7 +29,7 @@ TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
 
 def train(run: Path, *changes: str, **parts: object) -> Path:
     overrides = [f"run_dir={run}", *SMALL, *changes]
-    Trainer(TINY, overrides=overrides, progress=QUIET, **parts).train()  # pyright: ignore[reportArgumentType]
+    Trainer(GUESS, overrides=[*FEW, *overrides], progress=QUIET, **parts).train()  # pyright: ignore[reportArgumentType]
     return run
 
 

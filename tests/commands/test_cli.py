@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from helpers.command import call
-from helpers.paths import ROOT
+from helpers.guess import FEW
 from rlanything import __version__
 
-TINY = str(ROOT / "recipes" / "tiny.yaml")
+EXPERT = ("eval", "expert", "--domain", "guess:Guess")
+TRAIN = ("train", "guess", *FEW)
 
 
 def refused(
@@ -50,9 +51,7 @@ def test_version_is_printed(
     assert __version__ in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "command", [[], ["train"], ["eval"], ["tasks"], ["feedback"], ["nano", "build"]]
-)
+@pytest.mark.parametrize("command", [[], ["train"], ["eval"], ["tasks"], ["feedback"]])
 def test_help_names_every_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
@@ -129,7 +128,10 @@ def test_a_window_upside_down_is_refused(
         ("loop.tasks_per_iteration=100", "exceeds tasks"),
         ("domain.name=chess", "unknown domain 'chess'"),
         ("domain.options={rooms: 3}", "its options are"),
-        ("domain.options={data: /nowhere}", "/nowhere"),
+        (
+            "domain={name: agent, options: {solve: 'guess_agent:solve', tasks: /nowhere}}",
+            "/nowhere",
+        ),
         ("evaluation.splits=[tomorrow]", "tomorrow"),
         ("policy.model=/nowhere", "cannot load model '/nowhere'"),
         ("nonsense", "section.key=value"),
@@ -143,7 +145,7 @@ def test_what_a_recipe_cannot_have_is_refused_before_anything_is_written(
     said: str,
 ) -> None:
     folder = tmp_path / "run"
-    assert said in refused(monkeypatch, capsys, "train", TINY, f"run_dir={folder}", override)
+    assert said in refused(monkeypatch, capsys, *TRAIN, f"run_dir={folder}", override)
     assert not folder.exists()
 
 
@@ -151,7 +153,7 @@ def test_a_run_directory_that_exists_is_not_touched(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "precious").write_text("mine")
-    assert "exists already" in refused(monkeypatch, capsys, "train", TINY, f"run_dir={tmp_path}")
+    assert "exists already" in refused(monkeypatch, capsys, *TRAIN, f"run_dir={tmp_path}")
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]
 
 
@@ -164,7 +166,7 @@ def test_tasks_of_no_run_is_refused(
 def test_eval_reports_success_with_its_interval_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = call(monkeypatch, "eval", "expert", "--episodes", "6", "--workers", "0", "--json")
+    code = call(monkeypatch, *EXPERT, "--episodes", "6", "--workers", "0", "--json")
     assert code == 0
     result = json.loads(capsys.readouterr().out)
     assert result["episodes"] == 6
@@ -177,16 +179,16 @@ def test_eval_of_a_bare_model_takes_what_a_recipe_takes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     size = ("--episodes", "4", "--workers", "0", "--max-steps", "3", "--json")
-    assert call(monkeypatch, "eval", "nano", *size, "policy.dtype=bfloat16", "threads=1") == 0
+    assert call(monkeypatch, "eval", "nano-guess", *size, "policy.dtype=bfloat16", "threads=1") == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 4
-    said = refused(monkeypatch, capsys, "eval", "nano", *size, "policy.dtype=float8")
-    assert "nano: policy.dtype: input should be 'float32' or 'bfloat16'" in said
+    said = refused(monkeypatch, capsys, "eval", "nano-guess", *size, "policy.dtype=float8")
+    assert "nano-guess: policy.dtype: input should be 'float32' or 'bfloat16'" in said
 
 
 def test_eval_of_an_unknown_split_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "unknown split" in refused(monkeypatch, capsys, "eval", "random", "--split", "soon")
+    assert "no split 'soon'" in refused(monkeypatch, capsys, *EXPERT, "--split", "soon")
 
 
 def test_a_typo_is_told_before_anything_heavy_is_imported() -> None:

@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import ROOT, TINY
+from helpers.guess import FEW, GUESS
+from helpers.paths import ROOT
 from rlanything import plugins
 from rlanything.commands import doctor
 from rlanything.commands.doctor import check_installation, check_run
@@ -31,7 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("doctor") / "run"
     changes = [f"run_dir={run}", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
     changes += ["evaluation.episodes=0", "loop.max_steps=3"]
-    Trainer(TINY, overrides=changes, progress=Progress(Console(quiet=True))).train()
+    Trainer(GUESS, overrides=[*FEW, *changes], progress=Progress(Console(quiet=True))).train()
     return run
 
 
@@ -115,10 +116,10 @@ def test_who_is_at_work_and_who_died_there_is_told(run: Path) -> None:
 def test_missing_models_and_space_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shipped, "MODELS", tmp_path)
+    monkeypatch.setattr(shipped, "NAMES", {"nano-guess": tmp_path})
     monkeypatch.setattr(doctor, "LITTLE_SPACE", 2**60)
     models, space = bad(check_installation())
-    assert models.startswith("policy, judge, adapter missing")
+    assert models.startswith("nano-guess/policy, nano-guess/judge, nano-guess/adapter missing")
     assert "GiB free" in space
 
 

@@ -16,7 +16,7 @@ from rlanything.config.shipped import shipped_files
 from rlanything.plugins import load_plugin, plugin_names
 
 RECIPES = list(shipped_files().values())
-MINIMAL = "name: mine\ndomain: {name: alfworld}\n"
+MINIMAL = "name: mine\ndomain: {name: text}\n"
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_recipes_cannot_be_changed_after_loading(recipe):
 
 
 def test_offload_without_seats_is_refused() -> None:
-    data = {"name": "r", "domain": {"name": "alfworld"}, "cluster": {"offload": True}}
+    data = {"name": "r", "domain": {"name": "text"}, "cluster": {"offload": True}}
     with pytest.raises(RecipeError, match="offload: only learners on several seats can offload"):
         load_recipe(data)
 
@@ -265,8 +265,8 @@ def test_a_typo_in_an_override_names_the_override_and_what_was_meant(
     override: str, said: str
 ) -> None:
     with pytest.raises(RecipeError) as error:
-        load_recipe("tiny", [override])
+        load_recipe("guess", [override])
     assert said in str(error.value)
     key, _, value = override.partition("=")
     with pytest.raises(RecipeError, match="unknown key"):
-        load_recipe("tiny", {key: yaml.safe_load(value)})
+        load_recipe("guess", {key: yaml.safe_load(value)})

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from helpers.command import call
+from helpers.guess import GUESS
 from helpers.outside import python_path
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
-from rlanything.config.shipped import shipped_files
 from rlanything.plugins import PluginError, child_environment, load_plugin
 from rlanything.runs.directory import create_run, now
 
@@ -137,7 +137,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def recipe(**sections: object) -> str:
-    settings = yaml.safe_load((shipped_files()["tiny"]).read_text())
+    settings = yaml.safe_load(GUESS.read_text())
     settings |= {"domain": {"name": "rooms"}, "judge": {"name": "oracle"}, "run_dir": "run"}
     settings["evaluation"] = {"episodes": 0}
     settings["loop"] = {"tasks": 2, "tasks_per_iteration": 1, "iterations": 1}
@@ -157,7 +157,9 @@ SECTIONS = {
     **{name: {"domain": {"name": "rooms", "options": given}} for name, given in OPTIONS.items()},
     "judge": {"judge": {"name": "rater", "options": {"scorer": {"by": "evil:part"}}}},
     "adapter": {"adapter": {"name": "writer", "options": {"style": "evil:part"}}},
-    "engine": {"policy": {"model": "nano", "engine": {"name": "hooked", "hooks": ["evil:part"]}}},
+    "engine": {
+        "policy": {"model": "nano-guess", "engine": {"name": "hooked", "hooks": ["evil:part"]}}
+    },
 }
 
 
@@ -187,11 +189,11 @@ def test_nor_where_it_is_named_first_when_an_episode_begins(
 
 def test_nor_does_a_run_directory(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     run = Path("run")
-    create_run(run, load_recipe(shipped_files()["tiny"], {"run_dir": run}), now())
+    create_run(run, load_recipe(GUESS, {"run_dir": run}), now())
     settings = yaml.safe_load((run / "recipe.yaml").read_text())
     settings["domain"] = {"name": "rooms", "options": OPTIONS["list"]}
     (run / "recipe.yaml").write_text(yaml.safe_dump(settings))
-    for command in ("resume", "eval", "judge-check"):
+    for command in ("resume", "eval", "judge-eval"):
         assert call(monkeypatch, command, "run") == 2
         assert "evil:part is code" in capsys.readouterr().err
     assert not Path("PWNED").exists()
@@ -227,7 +229,7 @@ def test_processes_that_this_one_starts_may_import_no_more() -> None:
 
 
 def test_a_recipe_that_ships_forbids_a_program_nothing() -> None:
-    load_recipe("tiny")
+    load_recipe("guess")
     load_plugin("scorer", "evil:part")
 
 

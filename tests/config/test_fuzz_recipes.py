@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 
-GOOD = {"name": "mine", "domain": {"name": "alfworld"}}
+GOOD = {"name": "mine", "domain": {"name": "text"}}
 Key = tuple[str, ...]
 
 
@@ -134,7 +134,7 @@ NO_RECIPES: tuple[bytes, ...] = (
     b"<<: [1]",
     b"a: &a [1,1,1]\nb: &b [*a,*a,*a]\n"
     + b"".join(b"%c: &%c [*%c,*%c,*%c,*%c]\n" % (i + 1, i + 1, i, i, i, i) for i in range(98, 114)),
-    b"{name: mine, domain: {name: alfworld}}}",
+    b"{name: mine, domain: {name: text}}}",
     b"\x1f\x8b\x08\x00",
     b"PK\x03\x04",
     b'{"name": "mine",}\n}',
@@ -218,7 +218,7 @@ def test_what_may_hold_a_key_is_never_repeated() -> None:
 
 
 def test_data_may_hold_what_yaml_reads_and_is_left_as_it_was() -> None:
-    data = yaml.safe_load("{name: mine, domain: {name: alfworld}, evaluation: {splits: [ood]}}")
+    data = yaml.safe_load("{name: mine, domain: {name: text}, evaluation: {splits: [ood]}}")
     recipe = load_recipe(data, {"loop.iterations": 2, "run_dir": Path("x")})
     assert (recipe.loop.iterations, recipe.run_dir) == (2, Path("x"))
     assert data == {**GOOD, "evaluation": {"splits": ["ood"]}}

@@ -12,6 +12,7 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
+from helpers.guess import GUESS
 from helpers.paths import ROOT, SOURCE
 from rlanything.commands.recipes import recipes
 from rlanything.config import shipped
@@ -19,8 +20,7 @@ from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.shipped import shipped_files, shipped_recipes
 from rlanything.domains.registry import load_domain
 
-MINIMAL = "name: {name}\ndomain: {{name: alfworld}}\n"
-TINY = ROOT / "recipes" / "tiny.yaml"
+MINIMAL = "name: {name}\ndomain: {{name: text}}\n"
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_is_loaded_by_its_name_from_any_folder():
     names = list(shipped_recipes())
-    assert {"tiny", "quickstart", "guess"} <= set(names)
+    assert {"guess", "guess-smollm2"} <= set(names)
     assert all(load_recipe(name).name == name for name in names)
 
 
@@ -43,31 +43,31 @@ def test_each_says_in_one_whole_line_what_it_is():
 
 
 def test_a_file_wins_over_a_shipped_name(elsewhere):
-    (elsewhere / "tiny").write_text(MINIMAL.format(name="mine"))
-    assert load_recipe("tiny").name == "mine"
+    (elsewhere / "guess").write_text(MINIMAL.format(name="mine"))
+    assert load_recipe("guess").name == "mine"
 
 
 def test_a_folder_does_not_hide_a_shipped_name(elsewhere):
-    (elsewhere / "tiny").mkdir()
-    assert load_recipe("tiny").name == "tiny"
+    (elsewhere / "guess").mkdir()
+    assert load_recipe("guess").name == "guess"
 
 
 def test_paths_data_and_recipes_give_the_same():
-    tiny = load_recipe("tiny")
-    assert load_recipe(TINY) == load_recipe(str(TINY)) == tiny
-    assert load_recipe(tiny) is tiny
-    changed = load_recipe(tiny, ["seed=7", "adapter.model=judge"])
+    guess = load_recipe("guess")
+    assert load_recipe(GUESS) == load_recipe(str(GUESS)) == guess
+    assert load_recipe(guess) is guess
+    changed = load_recipe(guess, ["seed=7", "adapter.model=judge"])
     assert (changed.seed, changed.adapter.model) == (7, "judge")
-    assert changed == load_recipe("tiny", {"seed": 7, "adapter.model": "judge"})
-    assert load_recipe(tiny.model_dump()) == tiny
+    assert changed == load_recipe("guess", {"seed": 7, "adapter.model": "judge"})
+    assert load_recipe(guess.model_dump()) == guess
 
 
 @pytest.mark.parametrize(
     ("source", "remedy"),
     [
-        ("quikstart", "did you mean quickstart?"),
-        ("recipes/quickstrat.yaml", "did you mean quickstart?"),
-        ("tiny.yaml", "did you mean tiny"),
+        ("gues-smollm2", "did you mean guess-smollm2?"),
+        ("recipes/guess-smolm2.yaml", "did you mean guess-smollm2"),
+        ("guess.yaml", "did you mean guess"),
         ("mien.yaml", "did you mean mine.yaml?"),
         ("org/model", "the shipped ones are"),
         ("nothing-like-it", "the shipped ones are"),
@@ -94,7 +94,7 @@ def test_a_run_in_the_place_of_a_recipe_is_told_apart(tmp_path):
 def test_a_folder_of_prompts_beside_a_recipe_is_found(elsewhere):
     (elsewhere / "beside" / "prompts").mkdir(parents=True)
     own = elsewhere / "beside" / "own.yaml"
-    own.write_text("name: own\ndomain: {name: alfworld, options: {prompts: prompts}}\n")
+    own.write_text("name: own\ndomain: {name: text, options: {prompts: prompts}}\n")
     assert load_recipe(own).domain.options["prompts"] == str(elsewhere / "beside" / "prompts")
 
 
@@ -125,21 +125,18 @@ def test_a_wheel_holds_them_where_they_are_looked_for(elsewhere, monkeypatch):
     assert shipped_recipes() == {"only": "Only this."}
 
 
-def test_the_command_lists_them():
+def test_the_command_lists_them(monkeypatch):
+    extras = {"guess:Guess": ["toys"]}
+    monkeypatch.setattr("rlanything.plugins.extras_of", lambda kind, name: extras.get(name, []))
     app = Typer()
     app.command()(recipes)
     result = CliRunner().invoke(app, ["--json"])
     rows = {row["name"]: row for row in json.loads(result.stdout)["recipes"]}
-    assert rows["quickstart"]["domain"] == "alfworld"
     assert rows["guess"]["domain"] == "guess:Guess"
     table = CliRunner().invoke(app, []).stdout
     assert all(name in table for name in rows)
-    assert rows["quickstart"]["needs"] == "[alfworld]"
-    assert rows["guess"]["needs"] == ""
-    assert rows["guess-nano"]["needs"] == "model"
-    assert [line.split()[0] for line in table.splitlines() if line[:1].strip()][1:3] == [
-        "tiny",
-        "quickstart",
-    ]
+    assert rows["guess"]["needs"] == "[toys]"
+    assert rows["guess-smollm2"]["needs"] == "model"
+    assert [line.split()[0] for line in table.splitlines() if line[:1].strip()][1] == "guess"
     assert max(map(len, table.splitlines())) <= 80
     assert len(table.splitlines()) < 4 * len(rows)

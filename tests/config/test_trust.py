@@ -3,7 +3,6 @@ so; what the user does allow must be what it was asked for."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,13 +15,11 @@ import yaml
 import rlanything as rl
 from helpers.command import call
 from helpers.fake_endpoint import FakeEndpoint
+from helpers.guess import GUESS
 from helpers.paths import SOURCE
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
-from rlanything.config.shipped import shipped_files
 from rlanything.runs.directory import create_run, now
-from rlanything_lab.ablation import grid
-from rlanything_lab.ablation.arms import Arm
 
 Captured = pytest.CaptureFixture[str]
 
@@ -55,7 +52,7 @@ def recipe(**sections: object) -> Path:
     """A recipe in a file; `sections` in place of the harmless ones."""
     path = Path("recipe.yaml")
     loop = {"tasks": 2, "tasks_per_iteration": 1, "rollouts_per_task": 2, "iterations": 1}
-    data = {"name": "mine", "domain": {"name": "alfworld"}, "loop": loop, **sections}
+    data = {"name": "mine", "domain": {"name": "text"}, "loop": loop, **sections}
     path.write_text(yaml.safe_dump(data))
     return path
 
@@ -63,7 +60,7 @@ def recipe(**sections: object) -> Path:
 def recorded(**sections: object) -> Path:
     """A run directory that has not begun, as somebody may hand it on; `sections` were changed."""
     run = Path("run")
-    create_run(run, load_recipe(shipped_files()["tiny"], {"run_dir": run}), now())
+    create_run(run, load_recipe(GUESS, {"run_dir": run}), now())
     settings = yaml.safe_load((run / "recipe.yaml").read_text()) | sections
     (run / "recipe.yaml").write_text(yaml.safe_dump(settings))
     return run
@@ -75,7 +72,7 @@ def refusal(capsys: Captured) -> str:
     return line
 
 
-@pytest.mark.parametrize("words", ["train", "plan", "eval", "ablate --seeds 1"])
+@pytest.mark.parametrize("words", ["train", "plan", "eval"])
 def test_no_command_runs_what_a_recipe_names(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -87,7 +84,7 @@ def test_no_command_runs_what_a_recipe_names(
     assert not Path("PWNED").exists()
 
 
-@pytest.mark.parametrize("command", ["resume", "eval", "judge-check"])
+@pytest.mark.parametrize("command", ["resume", "eval", "judge-eval"])
 def test_no_command_runs_what_a_run_directory_names(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -140,16 +137,6 @@ def test_no_part_is_imported_unless_that_is_allowed(
     assert f"recipe.yaml: {section}." in (line := refusal(capsys))
     assert "is code" in line
     assert not Path("PWNED").exists()
-
-
-def test_a_provider_of_machines_is_code_as_well(
-    monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    path = recipe(domain={"name": "osworld", "options": {"provider": "evil:Part"}})
-    assert call(monkeypatch, "train", str(path)) == 2
-    assert "domain.options: evil:Part is code" in refusal(capsys)
-    assert load_recipe(path, ["domain.options.provider=evil:Part"]).code == ["evil:Part"]
-    assert load_recipe(path, ["domain.options.provider=docker"]).code == []
 
 
 def test_a_module_beside_a_recipe_is_imported_where_that_is_allowed(
@@ -305,7 +292,7 @@ def test_environment_workers_look_into_no_folder_of_their_own_accord() -> None:
     code = (
         "from rlanything.rollout.workers import EnvironmentPool;"
         "from rlanything.records import Task;"
-        "pool = EnvironmentPool('coding', {}, 1, 60); pool.reset([]); pool.close()"
+        "pool = EnvironmentPool('text', {}, 1, 60); pool.reset([]); pool.close()"
     )
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     subprocess.run([sys.executable, "-P", "-c", code], env=environment, check=True)
@@ -320,7 +307,7 @@ def judge_at(url: str, **settings: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("settings", [{"key_variable": "MY_SECRET"}, {}], ids=["named", "default"])
-@pytest.mark.parametrize("command", ["train", "plan", "resume", "eval", "judge-check", "ablate"])
+@pytest.mark.parametrize("command", ["train", "plan", "resume", "eval", "judge-eval"])
 def test_no_command_sends_a_secret_that_a_recipe_names(
     command: str,
     settings: dict[str, object],
@@ -331,7 +318,7 @@ def test_no_command_sends_a_secret_that_a_recipe_names(
     variable = settings.get("key_variable", "OPENAI_API_KEY")
     monkeypatch.setenv(str(variable), SECRET)
     judge = judge_at(fake.url, **settings)
-    of_run = command in ("resume", "eval", "judge-check")
+    of_run = command in ("resume", "eval", "judge-eval")
     path = recorded(judge=judge) if of_run else recipe(judge=judge)
     assert call(monkeypatch, command, str(path)) == 2
     line = refusal(capsys)
@@ -388,36 +375,6 @@ def test_openais_key_goes_to_openai_and_where_the_user_says() -> None:
         with pytest.raises(TrustError, match="OPENAI_API_KEY would be sent"):
             load_recipe(recipe(judge=judge_at(url)))
         load_recipe(recipe(judge=judge_at("https://x.org/v1")), [f"judge.engine.url={url}"])
-
-
-def test_an_ablation_hands_on_what_it_was_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    code = (
-        "import json, os, sys; from pathlib import Path;"
-        "names = ('RLANYTHING_ALLOW_CODE', 'RLANYTHING_KEYS');"
-        "kept = {k: v for k, v in os.environ.items() if k in names};"
-        "Path(sys.argv[1]).write_text(json.dumps([sys.argv[1:], kept]))"
-    )
-    monkeypatch.setattr(grid, "COMMAND", (sys.executable, "-c", code))
-    path = recipe(
-        domain={"name": "own:Mine"},
-        judge=judge_at("http://127.0.0.1:1/v1", key_variable="MY_SECRET"),
-    )
-    key = "judge.engine.key_variable=MY_SECRET"
-    told: dict[str, tuple[list[str], dict[str, str]]] = {}
-    for allowed in (True, False):
-        said = [key, *([] if allowed else ["domain.name=own:Mine"])]
-        [cell] = grid.make_cells(path, said, [Arm("mine", ())], [0], Path("out"), allowed)
-        for command in ("train", "resume"):
-            grid._start(path, cell, [cell]).process.wait()
-            told[f"{command} {allowed}"] = json.loads(Path(command).read_text())
-            cell.folder.mkdir(parents=True, exist_ok=True)
-        cell.folder.rmdir()
-    assert "--allow-code" in told["train True"][0]
-    assert "--allow-code" not in told["train False"][0]
-    assert "domain.name=own:Mine" in told["train False"][0]
-    assert key in told["train True"][0]
-    granted = {"RLANYTHING_ALLOW_CODE": "1", "RLANYTHING_KEYS": ",MY_SECRET@127.0.0.1"}
-    assert told["resume True"][1] == told["resume False"][1] == granted
 
 
 AGENT = {"name": "agent", "options": {"tasks": "tasks.jsonl"}}

@@ -1,14 +1,9 @@
-"""What critics are told of rejected steps, in domains with and without templates."""
+"""What critics are told of rejected steps, in text domains."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from rlanything.domains.text import TextDomain
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
-from rlanything_miniwob.domain import MiniWob
 
 
 def judged(*texts: str) -> JudgedTrajectory:
@@ -27,30 +22,7 @@ def test_a_text_domains_critic_reads_why_steps_were_rejected() -> None:
     assert "condemned: 2.\nOf step 2: That is no button.\nSay why" in message.content
 
 
-def test_a_web_critic_says_when_not_every_judge_condemned_a_step() -> None:
-    failed = judged("No button.")
-    split = (*failed.judgements[1], Judgement(Completion.unsampled("Fine."), 1))
-    [message] = MiniWob().critic_prompt(JudgedTrajectory(failed.trajectory, ((), split)), [1])
-    assert "condemned by at least one judge." in message.content
-
-
 def test_a_text_domains_critic_is_as_it_was_where_judges_gave_no_reasons() -> None:
     for failed in (judged(), judged("", " ")):
         [message] = TextDomain().critic_prompt(failed, [1])
         assert message.content.endswith("condemned: 2. Say why it failed in two short sentences.")
-
-
-def test_web_prompts_of_ones_own_can_show_critics_why_steps_were_rejected(tmp_path: Path) -> None:
-    (tmp_path / "critic_step.txt").write_text("\n$mark$action: $reasoning")
-    [message] = MiniWob(prompts=str(tmp_path)).critic_prompt(judged("No button."), [1])
-    assert "\nclick [1]: \n(bad) click [2]: No button.\n" in message.content
-
-
-@pytest.mark.parametrize("texts", [(), ("No button.",)])
-def test_the_nano_models_web_critics_are_as_they_were(texts: tuple[str, ...]) -> None:
-    [message] = MiniWob().critic_prompt(judged(*texts), [1])
-    assert message.content == (
-        "An agent failed on a web page. Say why in two short sentences. Steps marked (bad) were "
-        "condemned by every judge.\nTask: press the button\nso > click [1]\n(bad) so > click [2]\n"
-        "At the end:\nscreen 2"
-    )

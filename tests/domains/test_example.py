@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from helpers.guess import FEW
 from helpers.paths import ROOT
 from rlanything.config.recipe import load_recipe
 from rlanything.engines import shipped
@@ -24,14 +25,14 @@ def test_the_example_domain_trains_on_the_nano_path(
 ) -> None:
     monkeypatch.chdir(ROOT)
     folder = tmp_path / "run"
-    overrides = [f"run_dir={folder}", "loop.iterations=2", "evaluation.episodes=16"]
+    overrides = [*FEW, f"run_dir={folder}", "evaluation.episodes=16"]
     recipe = load_recipe(ROOT / "examples" / "guess.yaml", overrides)
     lines = Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     assert any(line.startswith("policy, in_domain:") for line in lines)
     store = Store(folder / "run.sqlite")
     (trained,) = store.query("SELECT COUNT(*) FROM samples WHERE role = 'policy'")[0]
     assert trained > 0
-    before = (shipped.NAMES["nano"] / "policy" / "model.safetensors").read_bytes()
+    before = (shipped.NAMES["nano-guess"] / "policy" / "model.safetensors").read_bytes()
     after = (folder / "checkpoints/iter-00002/policy/model.safetensors").read_bytes()
     assert hashlib.sha256(before).digest() != hashlib.sha256(after).digest()
 

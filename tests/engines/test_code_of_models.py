@@ -38,7 +38,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def brings_code(mark: Path, model_type: str, tokenizer: bool) -> Path:
     """A folder of a model whose configuration, and perhaps tokenizer, names classes in a file."""
     folder = mark.with_name("model")
-    shutil.copytree(SOURCE / "rlanything" / "nano" / "models" / "policy", folder)
+    shutil.copytree(SOURCE / "rlanything" / "models" / "nano-guess" / "policy", folder)
     (folder / "evil.py").write_text(CODE.format(mark=str(mark)))
     changes = {"config.json": {"model_type": model_type, "auto_map": CLASSES}}
     if tokenizer:

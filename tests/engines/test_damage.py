@@ -20,7 +20,7 @@ from tokenizers.pre_tokenizers import Split
 from transformers import AutoTokenizer
 
 from helpers.command import call
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.tiny import tiny_model
 from rlanything.engines.alarm import raising_after
 from rlanything.engines.base import ModelError
@@ -244,7 +244,7 @@ def test_commands_say_one_line_and_write_nothing(
 ) -> None:
     DAMAGES[name](folder)
     run = folder.parent / "run"
-    target = [str(folder)] if command == "eval" else [str(TINY), f"policy.model={folder}"]
+    target = [str(folder)] if command == "eval" else [str(GUESS), *FEW, f"policy.model={folder}"]
     changes = [] if command == "eval" else [f"run_dir={run}"]
     capfd.readouterr()
     assert call(monkeypatch, command, *target, *changes, *COMMANDS[command]) == 2

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.tiny import model_here, plain_logprobs, tiny_model, tiny_recurrent_model
 from rlanything.cluster.models import load_role
 from rlanything.config.recipe import load_recipe
@@ -101,7 +101,7 @@ def test_the_plain_engine_generates_with_narrow_weights(tmp_path: Path) -> None:
 
 def test_a_cast_narrows_its_adapter_only() -> None:
     changes = [f"{role}.dtype=bfloat16" for role in ("policy", "judge", "adapter")]
-    recipe = load_recipe(TINY, changes)
+    recipe = load_recipe(GUESS, [*FEW, *changes])
     cast = build_components(recipe, load_domain(recipe.domain.name, recipe.domain.options))
     trained = cast.trained_models
     assert {name: dtypes(model_here(model)) for name, model in trained.items()} == {

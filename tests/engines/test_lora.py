@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from transformers import AutoModelForCausalLM
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.tiny import plain_logits, sample_of, tiny_model
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
@@ -109,10 +109,12 @@ def test_a_run_with_adapters_resumes_as_the_run_it_was(tmp_path: Path) -> None:
 
     whole, parted = tmp_path / "whole", tmp_path / "parted"
     Trainer(
-        load_recipe(TINY, [f"run_dir={whole}", "loop.iterations=3", *changes]), progress=QUIET
+        load_recipe(GUESS, [*FEW, f"run_dir={whole}", "loop.iterations=3", *changes]),
+        progress=QUIET,
     ).train()
     Trainer(
-        load_recipe(TINY, [f"run_dir={parted}", "loop.iterations=1", *changes]), progress=QUIET
+        load_recipe(GUESS, [*FEW, f"run_dir={parted}", "loop.iterations=1", *changes]),
+        progress=QUIET,
     ).train()
     Trainer.resume(parted, overrides=["loop.iterations=3"], progress=QUIET).train()
     assert adapters(whole).keys() == {"policy", "judge"}

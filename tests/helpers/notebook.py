@@ -44,11 +44,14 @@ def sensible(trajectory, i):
 
 
 trainer = rl.Trainer(
-    "tiny",
+    "guess",
     domain=Guess(),
     judge=rl.FunctionJudge(sensible),
     run_dir="runs/mine",
-    overrides={"loop.iterations": 2, "environment.workers": 2},
+    overrides={
+        **{"loop.iterations": 2, "loop.tasks_per_iteration": 4, "loop.rollouts_per_task": 4},
+        **{"evaluation.episodes": 8, "environment.workers": 2},
+    },
 )
 for iteration in trainer:
     under_way = rl.open_run("runs/mine").metrics()

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 from safetensors.torch import load_file
 
 from rlanything.progress import Progress
+from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.runs.trainer import Trainer
 
 QUIET = Progress(Console(quiet=True))
+EVALUATED = (
+    "evaluation.episodes=2",
+    "evaluation.judged_episodes=2",
+    "evaluation.splits=[in_domain]",
+)
 
 
 def role(model: Path, **more: Any) -> dict[str, Any]:
@@ -42,3 +51,21 @@ def train(run: Path, source: dict[str, Any], *changes: str) -> list[Any]:
 
 def weights(run: Path, iteration: int, name: str) -> dict[str, Any]:
     return load_file(run / f"checkpoints/iter-{iteration:05d}/{name}/model.safetensors")
+
+
+@contextmanager
+def asked_of_judges(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, ...]]]:
+    """The names of the images in each question that judges answer meanwhile."""
+    shown: list[tuple[str, ...]] = []
+    answer = LocalChatModel.answer
+
+    def answering(model: LocalChatModel, requests: Sequence[ChatRequest], sampling: Any) -> Any:
+        shown.extend(
+            tuple(name for message in request.messages for name in message.images)
+            for request in requests
+        )
+        return answer(model, requests, sampling)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalChatModel, "answer", answering)
+        yield shown

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import (
     LlamaConfig,
@@ -23,7 +24,6 @@ from rlanything.cluster.open import Trained
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Sample
-from rlanything_nano.tokenizer import train_tokenizer
 
 TEXTS = (
     "You see a cup, a desk and 2 shelves. Look around > take the cup",
@@ -32,9 +32,34 @@ TEXTS = (
 )
 
 
-def tiny_tokenizer(vocab_size: int = 320) -> PreTrainedTokenizerFast:
-    """The 256 bytes, the special tokens and a few merges."""
-    return train_tokenizer(TEXTS * 3, vocab_size)
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|' + message.role + '|>' + message.content + '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+
+def tiny_tokenizer(vocab_size: int = 320, spaces_apart: bool = False) -> PreTrainedTokenizerFast:
+    """The 256 bytes, the special tokens and a few merges. `spaces_apart`: every space is a token of
+    its own."""
+    tokenizer = Tokenizer(models.BPE())
+    split = [pre_tokenizers.Split(" ", "isolated")] if spaces_apart else []
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*split, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=["<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token="<|end|>"
+    )
+    wrapped.chat_template = CHAT_TEMPLATE
+    return wrapped
 
 
 def tiny_model(
@@ -43,11 +68,12 @@ def tiny_model(
     heads: int = 4,
     key_value_heads: int = 2,
     scale: float = 0.4,
+    spaces_apart: bool = False,
 ) -> LanguageModel:
     """A random decoder of two layers and 32 dimensions.
 
     `scale` is the deviation of its weights: enough for the context to matter to what comes next."""
-    tokenizer = tiny_tokenizer()
+    tokenizer = tiny_tokenizer(spaces_apart=spaces_apart)
     config_class, network_class = {
         "qwen2": (Qwen2Config, Qwen2ForCausalLM),
         "llama": (LlamaConfig, LlamaForCausalLM),

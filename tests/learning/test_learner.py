@@ -20,7 +20,7 @@ from peft import LoraConfig, inject_adapter_in_model
 from safetensors.torch import save_file
 from transformers import LlamaForCausalLM
 
-from helpers.paths import TINY
+from helpers.guess import GUESS
 from helpers.tiny import (
     plain_logprobs,
     sample_of,
@@ -680,7 +680,7 @@ def test_a_loss_of_ones_own_trains_as_a_name_and_as_a_function(
 
 def test_an_unknown_loss_is_one_line() -> None:
     with pytest.raises(RecipeError, match=r"policy\.loss: unknown loss 'ppo': use one of .*$"):
-        load_recipe(TINY, ["policy.loss=ppo"])
+        load_recipe(GUESS, ["policy.loss=ppo"])
 
 
 def test_a_loss_that_takes_the_mean_itself_is_refused() -> None:

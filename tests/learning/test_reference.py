@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.tiny import model_here, plain_logprobs, sample_of, tiny_model
 from rlanything.algorithm.losses import LossConfig, LossInputs
 from rlanything.config.recipe import RecipeError, load_recipe
@@ -120,7 +120,7 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
     tmp_path: Path, lora: bool
 ) -> None:
     changes = ["judge.reference_kl_weight=0.1", "judge.temperature=1", "adapter.model=judge"]
-    recipe = load_recipe(TINY, [*changes, *(["judge.lora={rank: 2}"] if lora else [])])
+    recipe = load_recipe(GUESS, [*FEW, *changes, *(["judge.lora={rank: 2}"] if lora else [])])
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     cast = build_components(recipe, domain)
     judge = model_here(cast.trained_models["judge"])
@@ -149,4 +149,4 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
 @pytest.mark.parametrize("still", ["judge.train=false", "judge.name=oracle"])
 def test_a_judge_that_does_not_learn_has_nothing_to_be_held(still: str) -> None:
     with pytest.raises(RecipeError, match="holds a judge that learns"):
-        load_recipe(TINY, [still, "judge.reference_kl_weight=0.1"])
+        load_recipe(GUESS, [*FEW, still, "judge.reference_kl_weight=0.1"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 import rlanything.planning
 from helpers.benchmark_module import load_part
+from helpers.guess import GUESS
 from helpers.tiny import tiny_tokenizer
 from helpers.torch_memory import peak_of
 from rlanything.cli import app
@@ -28,6 +30,8 @@ from rlanything.config.roles import (
     PolicyConfig,
     RoleConfig,
 )
+from rlanything.domains.base import Observation, StepResult
+from rlanything.domains.text import TextDomain
 from rlanything.engines.hf import config as embedded_config
 from rlanything.engines.hf.attention import TILE
 from rlanything.engines.hf.cache import KEPT_ROWS, RaggedCache
@@ -42,27 +46,33 @@ from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.shares import Pass
 from rlanything.learning.statistics import Totals
 from rlanything.planning.architecture import KNOWN, Architecture, architecture_of
-from rlanything.planning.assumptions import assume, growth, prompt_lengths
+from rlanything.planning.assumptions import assume, growth
 from rlanything.planning.memory import activations, cache_bytes_per_token, held, logits
 from rlanything.planning.plan import make_plan
 from rlanything.planning.report import Plan, PlanError, Quantity, amount
 from rlanything.planning.seconds import rate_of
 from rlanything.planning.workload import TrainingWorkload, task_count, workloads
-from rlanything.records import Completion, Message, Sample
-from rlanything_alfworld.domain import AlfWorld
+from rlanything.records import Completion, Message, Messages, Sample, Step, Task
 
 made_up: Any = load_part("learner_steps.experience")
 OBSERVATION, OPENING, RESPONSE = made_up.OBSERVATION, made_up.OPENING, made_up.RESPONSE
 
 
-@pytest.fixture(scope="module")
-def recipe(request: pytest.FixtureRequest) -> Recipe:
-    return load_recipe(request.config.rootpath / "recipes" / "quickstart.yaml")
+MODEL = "nano-guess"
+SIZES = ["loop.max_steps=16", "cluster.seats=2"]
+LARGE = ["loop.max_steps=40", "policy.decoding=free", "policy.max_tokens=2000"]
+LARGE += ["judge.max_tokens=4000", "adapter.max_tokens=4000", "adapter.model=Qwen/Qwen3-4B"]
+LARGE += ["policy.model=Qwen/Qwen2.5-7B-Instruct", "judge.model=Qwen/Qwen2.5-14B-Instruct"]
 
 
 @pytest.fixture(scope="module")
-def paper(request: pytest.FixtureRequest) -> Recipe:
-    return load_recipe(request.config.rootpath / "recipes" / "alfworld-qwen2.5-7b.yaml")
+def recipe() -> Recipe:
+    return load_recipe(GUESS, SIZES)
+
+
+@pytest.fixture(scope="module")
+def large() -> Recipe:
+    return load_recipe(GUESS, LARGE)
 
 
 def architecture(model: str) -> Architecture:
@@ -89,7 +99,7 @@ def test_a_model_with_other_matrices_is_refused(tmp_path):
         architecture(str(tmp_path))
 
 
-NANO = architecture("nano")
+NANO = architecture(MODEL)
 JUDGE = ("judge_opening_tokens=20", "judge_turn_tokens=4", "judge_question_tokens=5")
 JUDGE += ("adapter_prompt_tokens=50",)
 PHASES = ("rollouts", "judgements", "proposals", "policy update", "judge update")
@@ -109,7 +119,7 @@ def prepared(role: PolicyConfig) -> tuple[LanguageModel, Architecture]:
 
 @SETTINGS
 def test_operations_are_those_that_torch_counts(lora):
-    model, planned = prepared(PolicyConfig(lora=lora))
+    model, planned = prepared(PolicyConfig(model=MODEL, lora=lora))
     # Torch cannot see into the fused attention of a CPU.
     model.network.set_attn_implementation("eager")
     tokens = 24
@@ -134,7 +144,7 @@ def tagged(steps: int):
 
 @SETTINGS
 def test_weights_gradients_and_optimizer_are_counted_to_the_byte(lora):
-    role = PolicyConfig(learning_rate=1e-6, lora=lora)
+    role = PolicyConfig(model=MODEL, learning_rate=1e-6, lora=lora)
     model, planned = prepared(role)
     learner = Learner(model, role)
     learner.update(tagged(3)[0], seed=0)
@@ -170,7 +180,7 @@ def held_for_backward(model: LanguageModel, role: PolicyConfig, batch: Pack) -> 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("steps", [5, 20, 40])
 def test_activations_are_within_a_quarter_of_what_autograd_holds(steps, dtype, lora):
-    role = PolicyConfig(dtype=dtype, lora=lora)
+    role = PolicyConfig(model=MODEL, dtype=dtype, lora=lora)
     again = role.model_copy(update={"gradient_checkpointing": True})
     model, planned_model = prepared(role)
     largest = max(pack(tagged(steps)[1], 4096), key=lambda each: each.computed_tokens)
@@ -201,7 +211,7 @@ def test_logits_take_what_an_update_holds_of_them_at_its_peak(
     tokenizer: Any = tiny_tokenizer()
     autocast = torch.bfloat16 if dtype == "bfloat16" else None
     model = LanguageModel(AutoModelForCausalLM.from_config(config), tokenizer, autocast)
-    learner = Learner(model, PolicyConfig(dtype=dtype))
+    learner = Learner(model, PolicyConfig(model=MODEL, dtype=dtype))
     answer = Completion((5, 6), (1,) * rows, (-1.0,) * rows, (allowed,) * rows, "stop", "")
     [batch] = pack([Sample("t", answer, 1.0)], 4096)
     learner._accumulate(Pass(batch, 1), None, Totals())  # gradients are there from now on
@@ -214,7 +224,7 @@ def test_logits_take_what_an_update_holds_of_them_at_its_peak(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_cache_holds_as_many_bytes_a_token_as_planned(dtype):
-    role = PolicyConfig(dtype=dtype)
+    role = PolicyConfig(model=MODEL, dtype=dtype)
     model = load_role(role)
     cache = RaggedCache()
     rows = cache.assign(["a", "b"], [[1] * 5, [2] * 5])
@@ -244,7 +254,7 @@ def planned_training(
 @pytest.mark.parametrize("packing", ["shared", "padded"])
 def test_made_up_episodes_make_the_batches_that_the_learner_makes(recipe, packing, steps):
     lost = [f"policy_opening_tokens={OPENING}", f"policy_turn_tokens={OBSERVATION}"]
-    role = PolicyConfig(packing=packing, max_pack_tokens=2048)
+    role = PolicyConfig(model=MODEL, packing=packing, max_pack_tokens=2048)
     given = [*lost, f"policy_answer_tokens={RESPONSE}", *JUDGE]
     planned = planned_training(recipe, role, steps, given)
     samples = tagged(steps)[1]
@@ -304,7 +314,7 @@ def test_screens_share_with_one_another_what_lies_before_them(recipe):
         "policy_question_tokens=20",
         "policy_answer_tokens=7",
     ]
-    role = PolicyConfig(max_pack_tokens=4096)
+    role = PolicyConfig(model=MODEL, max_pack_tokens=4096)
     planned = planned_training(recipe, role, 5, [*given, *JUDGE])
     real = pack([screen(episode, step) for episode in range(4) for step in range(5)], 4096)
     assert planned.samples == 20
@@ -349,10 +359,9 @@ def test_prompts_that_grow_are_summed_over_the_steps(recipe):
     assert judge.prefilled_tokens == episodes / 8 * (20 + 8 * (15 + 2 * 15))
 
 
-def test_the_command_prints_one_object_whose_parts_add_up(pytestconfig):
-    path = pytestconfig.rootpath / "recipes" / "quickstart.yaml"
+def test_the_command_prints_one_object_whose_parts_add_up():
     printed = CliRunner().invoke(
-        app, ["plan", str(path), "--device", "h100", "--count", "2", "--json"]
+        app, ["plan", "guess", *SIZES, "--device", "h100", "--count", "2", "--json"]
     )
     assert printed.exit_code == 0, printed.output
     found = json.loads(printed.stdout)
@@ -369,15 +378,9 @@ def test_the_command_prints_one_object_whose_parts_add_up(pytestconfig):
             assert total["value"] == sum(part["value"] for part in parts)
 
 
-def test_the_page_shows_the_arithmetic_of_every_line(pytestconfig):
-    path = pytestconfig.rootpath / "recipes" / "alfworld-qwen2.5-7b.yaml"
-    chat = ["domain.options.style=nano", "domain.options.commands=none"]  # that grows
+def test_the_page_shows_the_arithmetic_of_every_line():
     one = ["--device", "h200", "--count", "1"]
-    printed = CliRunner().invoke(
-        app,
-        ["plan", str(path), *chat, "policy.engine={name: embedded}", *one],
-        env={"COLUMNS": "300"},
-    )
+    printed = CliRunner().invoke(app, ["plan", "guess", *LARGE, *one], env={"COLUMNS": "300"})
     assert printed.exit_code == 0, printed.output
     assert "7,615,616,512 parameters x 4 B (float32)" in printed.output
     assert "DOES NOT FIT" in printed.output
@@ -385,16 +388,16 @@ def test_the_page_shows_the_arithmetic_of_every_line(pytestconfig):
     assert "the largest part is KV cache: try a lower max_tokens" in printed.output
 
 
-def test_everything_fits_where_there_is_room_for_it(paper):
+def test_everything_fits_where_there_is_room_for_it(large):
     short = ["policy_answer_tokens=40", "judge_answer_tokens=60"]
-    loop = paper.loop.model_copy(update={"max_steps": 2, "tasks_per_iteration": 1})
+    loop = large.loop.model_copy(update={"max_steps": 2, "tasks_per_iteration": 1})
     roles = {
         name: role.model_copy(update={"model": "Qwen/Qwen2.5-0.5B-Instruct"})
-        for name, role in paper.roles.items()
+        for name, role in large.roles.items()
     }
-    small = paper.model_copy(update={"loop": loop, "roles": roles})
+    small = large.model_copy(update={"loop": loop, "roles": roles})
     assert make_plan(small, "h200", 1, short).fits
-    assert not make_plan(paper, "h200", 1, short).fits
+    assert not make_plan(large, "h200", 1, short).fits
 
 
 def test_a_gpu_at_half_its_speed_takes_twice_as_long(recipe):
@@ -438,7 +441,7 @@ def test_this_machine_is_measured(recipe):
     assert 1e7 < rate.passes == rate.decoding < 1e15
     assert "1 thread(s), in float32" in rate.source
     # Models of one shape have one rate, however busy the machine is.
-    judge = architecture_of(RoleConfig(), "judge")[0]
+    judge = architecture_of(RoleConfig(model=MODEL), "judge")[0]
     assert rate_of("cpu", judge, "float32", assume(recipe, []), 1) == rate
 
 
@@ -486,7 +489,7 @@ def test_a_frozen_adapter_has_weights_and_a_cache_and_nothing_that_learns(recipe
 
 
 def test_an_adapter_in_bfloat16_keeps_its_weights_in_it():
-    role = AdapterConfig(dtype="bfloat16")
+    role = AdapterConfig(model=MODEL, dtype="bfloat16")
     model = load_role(role)
     planned = architecture_of(role, "adapter")[0]
     [weights] = held(planned, role, learns=False)
@@ -534,49 +537,12 @@ def test_old_log_probs_cost_a_forward_pass(recipe):
     assert 1.2 < more / plain < 1.34
 
 
-def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
-    lengths = prompt_lengths(recipe, AlfWorld())
-    # As runs of the quickstart had them (benchmarks/plan.md).
-    ran = {"opening_tokens": 68, "turn_tokens": 41, "judge_opening_tokens": 84}
-    ran |= {"judge_turn_tokens": 40, "judge_question_tokens": 7}
-    assert {name: lengths[name][0] for name in ran} == pytest.approx(ran, rel=0.1)
-
-
-def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
-    assumed = assume(
-        load_recipe(paper, {"domain.options.style": "nano", "domain.options.commands": "none"}),
-        ["policy_turn_tokens=50"],
-    )
-    assert assumed.turn_tokens == 50
-    assert "data are not here" in assumed.sources["opening_tokens"]
-    # As in Qwen's own tokens (benchmarks/plan.md), which a plan counts roughly.
-    ran = {"opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
-    planned = {name: getattr(assumed, name) for name in ran}
-    assert planned == pytest.approx(ran, rel=0.15)
-
-
-def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(recipe, paper):
-    chat, screens = assume(recipe, []), assume(paper, [])
-    assert (chat.quoted, chat.judge_quoted) == (1, 1)
-    assert (screens.quoted, screens.judge_quoted) == (0, 0)
-    policy, judge, _ = workloads(paper, screens)
-    last = screens.opening_tokens + screens.question_tokens + 31 * screens.turn_tokens
-    assert policy.task[0] == (pytest.approx(last), pytest.approx(last + 2000), 0)
-    # A judge's prompt holds the response that it judges, which the next one leaves out.
-    last = screens.judge_opening_tokens + screens.judge_question_tokens + 2000
-    last += 32 * screens.judge_turn_tokens
-    prompt, whole, _ = judge.task[0]
-    assert (prompt, whole) == (pytest.approx(last), pytest.approx(last + 4000))
-    shorter, _, shared = judge.task[3]
-    assert shared == pytest.approx(shorter - screens.judge_question_tokens - 2000)
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["policy.model=no/such/folder"], "policy.model: no configuration of 'no/such/folder'"),
         (["--device", "gtx-1080"], "device 'gtx-1080' is not known: use cpu"),
-        (["domain.options={receptacles: [0]}"], "domain: receptacles"),
+        (["domain.options={rooms: 3}"], "domain: "),
         (["--assume", "luck=1", "--device", "l4"], "assumption 'luck=1': unknown; known are"),
         (
             ["--assume", "candidates", "--device", "l4"],
@@ -586,9 +552,8 @@ def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(
         (["--assume", "policy_turn_tokens=nan", "--device", "l4"], "policy_turn_tokens=nan: give"),
     ],
 )
-def test_what_is_not_known_is_one_line(arguments, said, pytestconfig):
-    path = pytestconfig.rootpath / "recipes" / "quickstart.yaml"
-    printed = CliRunner().invoke(app, ["plan", str(path), *arguments])
+def test_what_is_not_known_is_one_line(arguments, said):
+    printed = CliRunner().invoke(app, ["plan", "guess", *arguments])
     assert isinstance(printed.exception, PlanError)
     assert said in str(printed.exception)
     assert "\n" not in str(printed.exception)
@@ -609,19 +574,6 @@ def test_a_config_that_says_too_little_is_one_line(content, said, tmp_path: Path
         architecture(str(tmp_path))
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_the_papers_recipe_has_the_papers_settings(paper):
-    for role in (paper.policy, paper.judges["judge"]):
-        assert (role.kl_weight, role.learning_rate) == (0.01, 1e-6)
-        assert (role.loss.name, role.loss.options) == ("clipped", {"clip_range": 0.2})
-        assert role.temperature == 0.8
-    assert paper.judges["judge"].samples_per_step == 3
-    assert (paper.loop.tasks_per_iteration, paper.loop.rollouts_per_task) == (16, 8)
-    assert (paper.loop.max_steps, paper.evaluation.max_steps) == (40, 60)
-    assert paper.loop.iterations == 200
-    assert (paper.curriculum.alpha_low, paper.curriculum.alpha_high) == (0.2, 0.8)
-    assert (paper.feedback.policy_lambda, paper.feedback.judge_lambda) == (1, 1)
 
 
 def test_amounts_read_as_people_write_them():
@@ -660,7 +612,7 @@ def test_planning_names_no_engine(file):
 
 
 def test_a_domain_that_cannot_rewrite_has_no_adapter_in_its_plan() -> None:
-    recipe = load_recipe("gymnasium")
+    recipe = load_recipe(GUESS, ["domain={name: 'helpers.delayed:Delayed'}"])
     plan = make_plan(recipe, "l4", 1)
     planned = figures(plan)
     assert planned["adapter"].how == "none: this domain cannot rewrite its tasks"
@@ -669,4 +621,36 @@ def test_a_domain_that_cannot_rewrite_has_no_adapter_in_its_plan() -> None:
     assert planned["episodes"].value == (
         recipe.loop.tasks_per_iteration * recipe.loop.rollouts_per_task
     )
-    assert "adapter: answers" in figures(make_plan(load_recipe("tiny"), "l4", 1))
+    assert "adapter: answers" in figures(make_plan(load_recipe(GUESS), "l4", 1))
+
+
+class Screens(TextDomain):
+    """Shows the latest screen alone, and responses nowhere but to the judge of each."""
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        return [Task(f"{split}-{i}", "Win.") for i in range(count)]
+
+    def environment(self) -> Screens:
+        return self
+
+    def reset(self, task: Task) -> Observation:
+        return Observation("A screen with ten buttons.")
+
+    def step(self, response: str) -> StepResult:
+        return StepResult(self.reset(Task("", "")), response, True, None)
+
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        done = "".join(f" Step {i + 1} was taken." for i in range(len(steps)))
+        return (Message("user", f"{task.instruction}{done} {observation}"),)
+
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        done = "".join(f" Step {i + 1} was taken." for i in range(len(steps)))
+        said = f" {steps[-1].response} Was it right?" if steps else ""
+        return (Message("user", f"{task.instruction}{done}{said}"),)
+
+
+def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(recipe):
+    screens_only = load_recipe(recipe, ["domain={name: 'planning.test_plan:Screens'}"])
+    chat, screens = assume(recipe, []), assume(screens_only, [])
+    assert (chat.quoted, chat.judge_quoted) == (1, 1)
+    assert (screens.quoted, screens.judge_quoted) == (0, 0)

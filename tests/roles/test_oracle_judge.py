@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.scripted import Counting, trajectory
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import JudgeConfig
@@ -76,7 +76,7 @@ def test_a_run_with_the_oracle_trains_the_policy_and_has_no_judge_to_keep(tmp_pa
         "loop.iterations=1",
         *("loop.tasks_per_iteration=2", "evaluation.episodes=2", "evaluation.judged_episodes=2"),
     ]
-    recipe = load_recipe(TINY, [f"run_dir={tmp_path / 'run'}", *settings])
+    recipe = load_recipe(GUESS, [*FEW, f"run_dir={tmp_path / 'run'}", *settings])
     Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     [checkpoint] = (tmp_path / "run" / "checkpoints").iterdir()
     assert {each.name for each in checkpoint.iterdir()} == {"policy", "pool.json", "manifest.json"}

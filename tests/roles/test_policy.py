@@ -14,10 +14,9 @@ from helpers.delayed import delayed, spoken
 from helpers.scripted import Counting, ScriptedEngine
 from helpers.tiny import plain_logprobs, tiny_model
 from rlanything.domains.base import Episode, Observation
-from rlanything.engines import shipped
 from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
-from rlanything.engines.hf.model import LanguageModel, load_model
+from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Step, Task
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.policy import LanguagePolicy
@@ -191,7 +190,7 @@ def test_options_are_spelled_with_the_models_own_end_of_turn():
 
 
 def test_the_space_before_a_marker_may_be_a_token_of_its_own():
-    model = load_model(shipped.resolve("nano-osworld", "policy"), "float32")
+    model = tiny_model(spaces_apart=True)
     policy, engine = policy_with(model)
     completions = policy.respond([episode("a"), episode("b")], [1, 2])
     choices = engine.requests[0].choices

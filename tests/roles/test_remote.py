@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import random
-import re
 import sqlite3
 import zlib
 from collections import Counter
@@ -19,7 +18,7 @@ from rich.console import Console
 
 from helpers.command import call
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint, fake_endpoint, status, text
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.scripted import Counting
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import AdapterConfig, PolicyConfig
@@ -76,15 +75,11 @@ def test_a_policy_of_choices_cannot_be_remote(fake: FakeEndpoint) -> None:
 
 
 def adapt(body: dict[str, Any]) -> str:
-    """Some object, to some place: candidates, as AlfWorld reads them, or a critic."""
-    prompt = body["messages"][-1]["content"]
-    listed = re.search(r"Objects: (.*)\nPlaces: (.*)", prompt)
-    if listed is None:
-        return "<think>Secret thoughts.</think>It never opened the fridge."
-    things, places = (re.findall(r"(?:^|, )(\w+) \d", part) for part in listed.groups())
-    rng = random.Random(body["seed"])
-    thing, place = rng.choice(things), rng.choice(places)
-    return f"<think>Secret thoughts.</think>object: {thing} place: {place}"
+    """Another number of tries: a candidate, as the guess game reads it, or a critic."""
+    if not body["messages"][-1]["content"].startswith("Rewrite this task"):
+        return "<think>Secret thoughts.</think>It never read a hint."
+    tries = random.Random(body["seed"]).choice((2, 3, 5, 6))
+    return f"<think>Secret thoughts.</think>{tries} tries"
 
 
 def everything_in(run: Path) -> Iterator[bytes]:
@@ -111,7 +106,7 @@ def metrics_of(run: Path, iteration: int = 1) -> dict[str, float | None]:
 def trained(run: Path, overrides: Sequence[str]) -> str:
     """Runs the loop; what it said."""
     said = io.StringIO()
-    recipe = load_recipe(TINY, [f"run_dir={run}", *SMALL, *overrides])
+    recipe = load_recipe(GUESS, [*FEW, f"run_dir={run}", *SMALL, *overrides])
     lines = Trainer(recipe, progress=Progress(Console(file=said))).train()
     return "\n".join([said.getvalue(), *lines])
 
@@ -130,7 +125,7 @@ def test_a_run_whose_adapter_is_hosted(fake: FakeEndpoint, tmp_path: Path) -> No
     assert metrics["policy/samples"], "nobody trained beside it"
     assert set(fake.keys) == {f"Bearer {KEY}"}
     found = list(everything_in(run))
-    assert any(b"It never opened the fridge." in each for each in found)
+    assert any(b"It never read a hint." in each for each in found)
     assert any(b"MY_KEY" in each for each in found)
     assert not any(b"Secret thoughts" in each for each in found)
     assert not any(KEY.encode() in each for each in found)
@@ -203,14 +198,13 @@ def test_a_stronger_model_labels_the_exam_once(fake: FakeEndpoint, tmp_path: Pat
         assert alike.judge_eval_labels() == labels
 
 
-CODING = ("domain={name: coding}", "policy.model=nano-coding", "judge.model=nano-coding")
-CODING += ("adapter.model=nano-coding", "policy.decoding=free", "policy.max_tokens=400")
+WRITES_TESTS = ("domain={name: 'helpers.at_least:AtLeast'}",)
 
 REFUSED = [
     ("evaluation.labeller", ("evaluation.labeller={model: nano}",), "stronger than the judge"),
     ("evaluation.labeller", ("evaluation.judged_episodes=0",), "labeller: nothing is judged that"),
     ("evaluation.labeller", ("evaluation.labeller.engine.key_variable=NO_KEY",), "holds no key"),
-    ("evaluation.labeller", CODING, "this domain's judge writes tests"),
+    ("evaluation.labeller", WRITES_TESTS, "this domain's judge writes tests"),
     ("policy", (), "policy: engine: an endpoint gives no tokens or log-probs to train on"),
     ("policy", (), "`rlanything eval RECIPE`"),
     ("judge", (), "with judge.train=false"),
@@ -247,7 +241,7 @@ def test_what_an_endpoint_cannot_do_is_refused_in_one_line_before_anything_is_wr
 ) -> None:
     run = tmp_path / "run"
     overrides = [f"run_dir={run}", *hosted(role, fake), *changes]
-    assert call(monkeypatch, "train", str(TINY), *overrides) == 2
+    assert call(monkeypatch, "train", str(GUESS), *FEW, *overrides) == 2
     [line] = capsys.readouterr().err.strip().splitlines()
     assert line.startswith("error: ")
     assert said in line
@@ -264,7 +258,7 @@ def test_a_lost_endpoint_stops_the_run_with_one_line_that_says_how_to_go_on(
     fake.faults.extend([status(401, f"Incorrect API key provided: {KEY}")] * 99)
     run = tmp_path / "run"
     overrides = [f"run_dir={run}", *SMALL, *hosted("adapter", fake)]
-    assert call(monkeypatch, "train", str(TINY), *overrides) == 2
+    assert call(monkeypatch, "train", str(GUESS), *FEW, *overrides) == 2
     [line] = capfd.readouterr().err.strip().splitlines()
     assert "answered 401 (Incorrect API key provided: [...]); put a key" in line
     assert f"continue with `rlanything resume {run}`" in line
@@ -281,10 +275,10 @@ def test_a_hosted_policy_is_evaluated_by_its_recipe(
     engine = f"{{name: openai, url: '{fake.url}', key_variable: MY_KEY}}"
     recipe = tmp_path / "hosted.yaml"
     recipe.write_text(
-        "name: hosted\ndomain: {name: alfworld}\nloop: {max_steps: 2}\n"
+        "name: hosted\ndomain: {name: guess:Guess}\nloop: {max_steps: 2}\n"
         f"policy: {{model: {MODEL}, max_tokens: 99, engine: {engine}}}\n"
     )
-    options = ["--episodes", "3", "--workers", "0", "--json"]
+    options = ["--episodes", "3", "--workers", "0", "--json", "--allow-code"]
     assert call(monkeypatch, "eval", str(recipe), *options) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["episodes"], result["success"]) == (3, 0.0)
@@ -301,7 +295,7 @@ def test_a_recipes_own_policy_is_evaluated_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--episodes", "2", "--max-steps", "2", "--workers", "0", "--json"]
-    assert call(monkeypatch, "eval", str(TINY), *options) == 0
+    assert call(monkeypatch, "eval", str(GUESS), *FEW, *options) == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 2
 
 
@@ -315,4 +309,4 @@ def test_a_missing_client_is_one_line_with_the_command_that_brings_it(
 
 def test_every_role_is_local_unless_the_recipe_says_otherwise() -> None:
     assert not PolicyConfig().remote
-    assert not load_recipe(TINY).adapter.remote
+    assert not load_recipe(GUESS, FEW).adapter.remote

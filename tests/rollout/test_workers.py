@@ -1,4 +1,4 @@
-"""The pool of worker processes, on a toy domain; AlfWorld's tests play it on games."""
+"""The pool of worker processes, on a toy domain."""
 
 import os
 import signal

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
@@ -41,7 +41,7 @@ class Watch(Progress):
 def trained(folder: Path, *more: str) -> list[str]:
     """The phases of a run."""
     progress = Watch()
-    Trainer(TINY, overrides=[*SMALL, f"run_dir={folder}", *more], progress=progress).train()
+    Trainer(GUESS, overrides=[*FEW, *SMALL, f"run_dir={folder}", *more], progress=progress).train()
     return progress.phases
 
 
@@ -65,7 +65,7 @@ def test_it_ends_as_if_it_had_been_evaluated_itself(first: Path, tmp_path: Path)
 
 def test_what_a_run_learns_by_is_its_own_affair(first: Path) -> None:
     for change in ("judge.train=false", "policy.learning_rate=0.1", "feedback.policy_reward=judge"):
-        assert has_baseline(first, load_recipe(TINY, [*SMALL, change]))
+        assert has_baseline(first, load_recipe(GUESS, [*FEW, *SMALL, change]))
 
 
 @pytest.mark.parametrize(
@@ -105,4 +105,4 @@ def test_what_is_no_run_or_was_not_evaluated_is_refused(first: Path, tmp_path: P
     (damaged / "run.sqlite").write_bytes(pages)
     with pytest.raises(RecipeError, match=r"evaluation.baseline: .*run\.sqlite.*leave it out"):
         trained(tmp_path / "second", f"evaluation.baseline={damaged}")
-    assert not has_baseline(damaged, load_recipe(TINY, SMALL))
+    assert not has_baseline(damaged, load_recipe(GUESS, [*FEW, *SMALL]))

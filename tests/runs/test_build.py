@@ -7,10 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.tiny import model_here
 from rlanything.config.recipe import RecipeError, load_recipe
-from rlanything.config.shipped import shipped_files
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import ModelError
@@ -20,7 +19,7 @@ from rlanything.runs.refusals import check_feedback
 
 
 def cast_of(*overrides: str):
-    recipe = load_recipe(TINY, overrides)
+    recipe = load_recipe(GUESS, [*FEW, *overrides])
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     return build_components(recipe, domain), domain
 
@@ -61,7 +60,7 @@ def test_variables_that_a_roles_chat_template_does_not_read_are_refused(role: st
 
 
 def test_a_judges_model_is_made_once() -> None:
-    recipe, made = load_recipe(TINY), list[Any]()
+    recipe, made = load_recipe(GUESS, FEW), list[Any]()
 
     def make() -> Any:
         made.append(object())
@@ -79,17 +78,18 @@ def test_no_judges_model_to_share_is_one_line_with_the_remedy() -> None:
 
 
 def test_fewer_tasks_than_an_iteration_plays_are_refused_before_anything_is_played() -> None:
-    recipe = load_recipe(TINY)
+    recipe = load_recipe(GUESS, FEW)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     few = [*domain.tasks("train", recipe.loop.tasks_per_iteration - 1, 0)]
     scarce = SimpleNamespace(tasks=lambda split, count, seed: few[:count])
-    with pytest.raises(RecipeError, match=r"loop\.tasks_per_iteration: \d+, but alfworld has"):
+    with pytest.raises(RecipeError, match=r"loop\.tasks_per_iteration: \d+, but guess:Guess has"):
         new_pool(recipe, cast(Domain, scarce))
 
 
 def test_feedback_on_judged_steps_is_refused_where_the_judge_writes_tests() -> None:
     def check(*overrides: str) -> None:
-        recipe = load_recipe(shipped_files()["coding-nano"], overrides)
+        tests = "domain={name: 'helpers.at_least:AtLeast'}"
+        recipe = load_recipe(GUESS, [tests, *overrides])
         check_feedback(recipe, load_domain(recipe.domain.name, recipe.domain.options))
 
     check()

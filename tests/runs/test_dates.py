@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from transformers.utils import chat_template_utils
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import load_model
 from rlanything.progress import Progress
@@ -40,14 +40,14 @@ def dump(run: Path) -> list[str]:
 
 
 def test_a_run_resumed_on_another_day_is_the_same_run(tmp_path, monkeypatch):
-    model = load_model(shipped.resolve("nano", "policy"), "float32")
+    model = load_model(shipped.resolve("nano-guess", "policy"), "float32")
     model.tokenizer.chat_template = "{{ strftime_now('%d') }}" + str(model.tokenizer.chat_template)
     model.save(tmp_path / "dated")
 
     def begin(name: str, iterations: int) -> Path:
         run = tmp_path / name
         lines = [f"policy.model={tmp_path / 'dated'}", f"loop.iterations={iterations}", *CHANGES]
-        Trainer(TINY, run_dir=run, overrides=lines, progress=QUIET).train()
+        Trainer(GUESS, run_dir=run, overrides=[*FEW, *lines], progress=QUIET).train()
         return run
 
     set_clock(monkeypatch, 3)

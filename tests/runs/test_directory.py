@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command import call
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS, write_recipe
 from helpers.report_runs import make_run
 from rlanything.commands import doctor
 from rlanything.config.recipe import RecipeError, load_recipe
@@ -47,7 +47,7 @@ def secret(tmp_path: Path) -> Path:
 def stranger(tmp_path: Path, image: str | None = None) -> Path:
     """A run directory as it might be sent to somebody, with checkpoints of three iterations."""
     run = make_run(tmp_path / "run", 2, tasks=1, episodes=2, image=image)
-    shutil.copy(TINY, run / "recipe.yaml")
+    write_recipe(run / "recipe.yaml")
     for iteration in (1, 2, 3):
         checkpoint(run / "checkpoints", iteration)
     return run
@@ -157,7 +157,7 @@ def test_every_command_refuses_a_run_directory_with_a_link_in_it(
     run = stranger(tmp_path)
     before = contents(linked(run, "checkpoints"))
     export = ("export", "--format", "jsonl", "--out", str(tmp_path / "out"))
-    for command in (("tasks",), ("report",), ("resume",), ("eval",), ("judge-check",), export):
+    for command in (("tasks",), ("report",), ("resume",), ("eval",), ("judge-eval",), export):
         assert call(monkeypatch, *command, str(run)) == 2, command
         assert "is a link" in " ".join(capsys.readouterr().err.split())
     assert contents(tmp_path / "elsewhere") == before
@@ -402,7 +402,7 @@ def test_of_two_runs_with_one_directory_the_second_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    recipe = load_recipe(TINY, [f"run_dir={run}"])
+    recipe = load_recipe(GUESS, [*FEW, f"run_dir={run}"])
     create = Store.create
 
     def with_another_in_between(path: Path) -> Store:
@@ -424,5 +424,5 @@ def test_a_place_where_no_run_can_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     run = tmp_path / "file" / "run"
     with pytest.raises(RecipeError) as caught:
-        create_run(run, load_recipe(TINY, [f"run_dir={run}"]), now())
+        create_run(run, load_recipe(GUESS, [*FEW, f"run_dir={run}"]), now())
     one_line(caught, str(run), "run_dir=")

@@ -18,7 +18,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from helpers.paths import TESTS, TINY
+from helpers.guess import FEW, GUESS
+from helpers.paths import TESTS
 from helpers.tiny import completion_of, tiny_model
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.cli import _fixable
@@ -111,7 +112,7 @@ def test_weights_that_diverged_are_called_so_and_not_resumed(tmp_path: Path) -> 
     (tmp_path / "run.sqlite").touch()
     fault, diverged = ValueError("full"), DivergedError()
     for error in (fault, diverged):
-        explain(error, tmp_path, load_recipe(TINY))
+        explain(error, tmp_path, load_recipe(GUESS, FEW))
     assert fault.__notes__ == [f"continue with `rlanything resume {tmp_path}`"]
     assert not hasattr(diverged, "__notes__")
     own = load_recipe({"name": "r", "domain": {"name": "mine:Own"}}, allow_code=True)
@@ -167,7 +168,8 @@ def test_tasks_that_kill_or_stop_their_workers_are_quarantined_and_the_rest_goes
     changes = [f"run_dir={run}", "domain={name: 'deadly:Deadly'}"]
     changes += ["environment.timeout_seconds=1", "loop.tasks=3", "loop.tasks_per_iteration=3"]
     changes += ["evaluation.episodes=0", "loop.iterations=2", "loop.rollouts_per_task=1"]
-    Trainer(TINY, overrides=changes, progress=QUIET).train()
+    changes += ["environment.workers=2"]
+    Trainer(GUESS, overrides=[*FEW, *changes], progress=QUIET).train()
     store = Store(run / "run.sqlite")
     slots = {slot["slot"]: slot for slot in read_lineage(store)}
     reason = "its worker died or hung 3 times in a row"
@@ -210,7 +212,7 @@ def test_a_run_in_which_nothing_is_played_stops_and_goes_on_once_it_is_mended(
     changes += ["environment.workers=0", "loop.tasks_per_iteration=2"]
     said = r"nothing was played in (this iteration|3 iterations in a row): .* does not answer; see"
     with pytest.raises(NothingPlayed, match=said) as stopped:
-        Trainer(TINY, domain=domain, overrides=changes, progress=QUIET).train()
+        Trainer(GUESS, domain=domain, overrides=[*FEW, *changes], progress=QUIET).train()
     assert _fixable(stopped.value)
     assert _fixable(EpisodeError("t", "the page cannot be started"))
     assert not _fixable(RuntimeError("a bug"))
@@ -263,7 +265,7 @@ def test_a_full_disk_stops_the_run_with_one_line_and_a_store_that_opens(small_di
     changes = [f"run_dir={run}", "loop.iterations=3", "evaluation.episodes=0", "checkpoints.keep=9"]
     changes += ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2"]
     with pytest.raises((CheckpointError, StoreError)) as caught:
-        Trainer(TINY, overrides=changes, progress=QUIET).train()
+        Trainer(GUESS, overrides=[*FEW, *changes], progress=QUIET).train()
     assert "\n" not in str(caught.value)
     assert str(run) in str(caught.value)
     assert caught.value.__notes__ == [f"continue with `rlanything resume {run}`"]
@@ -276,7 +278,9 @@ def test_a_full_disk_stops_the_run_with_one_line_and_a_store_that_opens(small_di
     subprocess.run(["mount", "-o", "remount,size=400m", str(small_disk)], check=True)
     Trainer.resume(run, progress=QUIET).train()
     undisturbed = small_disk / "undisturbed"
-    Trainer(load_recipe(TINY, [f"run_dir={undisturbed}", *changes[1:]]), progress=QUIET).train()
+    Trainer(
+        load_recipe(GUESS, [*FEW, f"run_dir={undisturbed}", *changes[1:]]), progress=QUIET
+    ).train()
     for role in ("policy", "judge"):
         name = f"checkpoints/iter-00003/{role}/model.safetensors"
         assert (run / name).read_bytes() == (undisturbed / name).read_bytes()
@@ -301,7 +305,7 @@ def test_prompts_too_long_for_an_engine_cost_their_answers_and_not_the_run(
         "loop.tasks_per_iteration=3",
         "evaluation.episodes=3",
     ]
-    records = list(Trainer(TINY, overrides=overrides, progress=Progress(console)))
+    records = list(Trainer(GUESS, overrides=[*FEW, *overrides], progress=Progress(console)))
     for record in records:
         samples = [one for own in record.result.samples.values() for one in own]
         assert all(sample.completion.token_ids for sample in samples)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from rlanything.config.recipe import load_recipe
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
@@ -25,7 +25,7 @@ SMALL = (
 
 
 def run_frozen(folder: Path, *overrides: str) -> Store:
-    recipe = load_recipe(TINY, [f"run_dir={folder}", *SMALL, *overrides])
+    recipe = load_recipe(GUESS, [*FEW, f"run_dir={folder}", *SMALL, *overrides])
     Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     return Store(folder / "run.sqlite")
 
@@ -64,8 +64,8 @@ def test_a_judge_is_asked_in_training_where_somebody_reads_its_scores(
     override: str, asked: bool
 ) -> None:
     alone = ("feedback.policy_reward=outcome", "curriculum.adapt_tasks=false")
-    assert load_recipe(TINY, ["judge.train=false", *alone, override]).reads_scores == asked
-    assert load_recipe(TINY, alone).reads_scores, "a judge that learns is asked"
+    assert load_recipe(GUESS, [*FEW, "judge.train=false", *alone, override]).reads_scores == asked
+    assert load_recipe(GUESS, [*FEW, *alone]).reads_scores, "a judge that learns is asked"
 
 
 def test_where_nobody_reads_its_scores_the_judge_is_examined_only(tmp_path: Path) -> None:

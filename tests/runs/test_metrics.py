@@ -148,7 +148,7 @@ def test_a_metric_from_outside_is_in_store_tracker_report_and_docs(tmp_path: Pat
     assert record.number == 1
     assert record.metrics["mine/groups"] == 1
     store = Store.create(tmp_path / "run.sqlite")
-    recipe = load_recipe({"name": "r", "domain": {"name": "alfworld"}})
+    recipe = load_recipe({"name": "r", "domain": {"name": "text"}})
     with tracking(recipe, tmp_path, store, print) as track:
         store.record_iteration(record)
         track(record.number, record.metrics)

@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import TINY
+from helpers.guess import FEW, GUESS
 from helpers.report_runs import make_run
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import Image
@@ -30,13 +30,11 @@ from rlanything.runs.report.episode_index import Rewards
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.page import render
 from rlanything.runs.report.payload import TEXT_BYTES, build
-from rlanything.runs.report.pointing import pointer_size
 from rlanything.runs.report.sampling import Episode, choose, reasons, spread
 from rlanything.runs.report.writing import Reporter, ReportError, write_report
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 from rlanything.runs.warnings import Warned
-from rlanything_miniwob.browser import HEIGHT, WIDTH
 
 
 def facts_in(page: str) -> dict[str, Any]:
@@ -63,7 +61,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("report") / "run"
     overrides = ["loop.tasks_per_iteration=2", "loop.rollouts_per_task=2", "loop.max_steps=5"]
     overrides += ["evaluation.episodes=2", "evaluation.judged_episodes=2", "environment.workers=1"]
-    recipe = load_recipe(TINY, [f"run_dir={directory}", *overrides])
+    recipe = load_recipe(GUESS, [*FEW, f"run_dir={directory}", *overrides])
     Trainer(recipe, progress=Progress(Console(quiet=True))).train()
     return directory
 
@@ -357,12 +355,6 @@ def test_a_step_says_where_on_its_screenshot_it_pointed(
     assert [each["valid"] for each in steps] == [True, False, True]
     # What was not carried out pointed at nothing.
     assert [each["points"] for each in steps] == [points, [], points]
-
-
-def test_an_installed_domain_says_what_its_coordinates_count_in() -> None:
-    assert pointer_size("miniwob") == pointer_size("miniwob-vision") == (WIDTH, HEIGHT)
-    names = ("osworld", "made up", "object(Game)", "rlanything_miniwob.domain:MiniWob")
-    assert [pointer_size(name) for name in names] == [None] * 4
 
 
 # --- files

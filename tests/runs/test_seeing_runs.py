@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
 from helpers.seeing import seeing_model
-from helpers.seeing_runs import QUIET, recipe, train, weights
+from helpers.seeing_runs import EVALUATED, QUIET, asked_of_judges, recipe, train, weights
 from helpers.tiny import tiny_model
 from rlanything.config.recipe import RecipeError, load_recipe
-from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.judges import llm
 from rlanything.runs.eval_target import EvalArgs, run_eval
 from rlanything.runs.judging.stored import JudgeEvalArgs, run_judge_eval
@@ -23,14 +20,8 @@ from rlanything.runs.paths import IMAGES
 from rlanything.runs.recovery import retain
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from rlanything_lab.judge_check.run_check import check_judge
 
 pytestmark = pytest.mark.timeout(240)
-EVALUATED = (
-    "evaluation.episodes=2",
-    "evaluation.judged_episodes=2",
-    "evaluation.splits=[in_domain]",
-)
 
 
 @pytest.fixture(scope="module")
@@ -135,24 +126,6 @@ def test_screenshots_are_let_go_with_their_texts(examined: Path, tmp_path: Path)
     assert 0 < len(shown) < len(kept)
 
 
-@contextmanager
-def asked_of_judges(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, ...]]]:
-    """The names of the images in each question that judges answer meanwhile."""
-    shown: list[tuple[str, ...]] = []
-    answer = LocalChatModel.answer
-
-    def answering(model: LocalChatModel, requests: Sequence[ChatRequest], sampling: Any) -> Any:
-        shown.extend(
-            tuple(name for message in request.messages for name in message.images)
-            for request in requests
-        )
-        return answer(model, requests, sampling)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LocalChatModel, "answer", answering)
-        yield shown
-
-
 def test_a_judge_looks_at_the_episodes_that_it_is_always_evaluated_on(
     examined: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,10 +137,6 @@ def test_a_judge_looks_at_the_episodes_that_it_is_always_evaluated_on(
     with asked_of_judges(monkeypatch) as shown:
         request = JudgeEvalArgs(str(examined), examined, episodes=2, allow_code=True)
         assert run_judge_eval(request, QUIET).steps == 4
-    assert set(shown) == looked_at
-    with asked_of_judges(monkeypatch) as shown:
-        checked = check_judge(examined, 2, QUIET, allow_code=True)
-    assert (checked.episodes, checked.steps) == (2, 4)
     assert set(shown) == looked_at
 
 

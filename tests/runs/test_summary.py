@@ -21,7 +21,7 @@ WELL = {"good steps": (9, 10), "bad steps": (9, 10)}
 
 
 RECIPE = load_recipe(
-    {"name": "r", "domain": {"name": "alfworld"}, "evaluation": {"splits": ["in_domain"]}}
+    {"name": "r", "domain": {"name": "text"}, "evaluation": {"splits": ["in_domain"]}}
 )
 
 

@@ -18,7 +18,8 @@ import pytest
 from rich.console import Console
 
 from helpers.command import call
-from helpers.paths import TESTS, TINY
+from helpers.guess import FEW, GUESS
+from helpers.paths import TESTS
 from rlanything.commands.doctor import check_run
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.progress import Progress
@@ -37,6 +38,7 @@ QUIET = Progress(Console(quiet=True))
 
 
 TINIER = (
+    *FEW,
     "seed=9",
     "loop.iterations=3",
     "loop.tasks_per_iteration=3",
@@ -51,13 +53,13 @@ TINIER = (
 
 
 def train(directory: Path, *overrides: str) -> Path:
-    Trainer(TINY, overrides=[f"run_dir={directory}", *TINIER, *overrides], progress=QUIET).train()
+    Trainer(GUESS, overrides=[f"run_dir={directory}", *TINIER, *overrides], progress=QUIET).train()
     return directory
 
 
 def survive(directory: Path, like: Path, kills: int, seed: int) -> dict[str, int]:
-    """Runs the tiny recipe with so many kills; how many were aimed at each phase and fell."""
-    command = [sys.executable, HERE / "survivor.py", TINY, directory, like, str(kills), str(seed)]
+    """Runs the guess recipe with so many kills; how many were aimed at each phase and fell."""
+    command = [sys.executable, HERE / "survivor.py", GUESS, directory, like, str(kills), str(seed)]
     done = subprocess.run([*command, *TINIER], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -253,7 +255,7 @@ def test_a_run_whose_directory_goes_away_ends_with_one_line(
 
     monkeypatch.setattr(Session, "_keep", then_delete)
     changes = ["evaluation.episodes=0", "loop.tasks_per_iteration=1", "loop.iterations=1"]
-    assert call(monkeypatch, "train", str(TINY), f"run_dir={run}", *TINIER, *changes) == 2
+    assert call(monkeypatch, "train", str(GUESS), f"run_dir={run}", *TINIER, *changes) == 2
     printed = " ".join(capsys.readouterr().err.split())
     assert f"error: {run} was deleted or moved while the run was at work in it" in printed
     assert "resume`" not in printed
@@ -281,7 +283,7 @@ def test_retention_keeps_the_newest_and_every_nth(tmp_path: Path) -> None:
 
 def test_train_on_an_existing_run_says_how_to_resume(undisturbed: Path) -> None:
     with pytest.raises(RecipeError, match=f"rlanything resume {undisturbed}"):
-        Trainer(TINY, overrides=[f"run_dir={undisturbed}"], progress=QUIET)
+        Trainer(GUESS, overrides=[*FEW, f"run_dir={undisturbed}"], progress=QUIET)
 
 
 @pytest.mark.parametrize("override", ["policy.learning_rate=1", "seed=3", "environmentworkers=1"])
@@ -332,7 +334,7 @@ def test_a_signal_stops_a_run_within_seconds_and_says_how_to_go_on(
 ) -> None:
     run = tmp_path / "run"
     process = subprocess.Popen(
-        [sys.executable, "-m", "rlanything.cli", "train", TINY, f"run_dir={run}", *TINIER],
+        [sys.executable, "-m", "rlanything.cli", "train", GUESS, f"run_dir={run}", *TINIER],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

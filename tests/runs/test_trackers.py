@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def recipe(tracker: dict[str, Any]) -> Recipe:
-    return load_recipe({"name": "r", "domain": {"name": "alfworld"}, "tracker": tracker})
+    return load_recipe({"name": "r", "domain": {"name": "text"}, "tracker": tracker})
 
 
 def record(store: Store, iteration: int, **metrics: float | None) -> dict[str, float | None]:

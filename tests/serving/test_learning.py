@@ -26,6 +26,7 @@ from rlanything.serving.app import judge_app
 from rlanything.serving.batching import BatchingJudge
 from rlanything.serving.learning import LearningJudge
 
+WRITES_TESTS = ("--domain", "helpers.at_least:AtLeast")
 SETTINGS = ("threads=1", "judge.samples_per_step=4", "checkpoints.keep=2")
 
 
@@ -54,18 +55,13 @@ class Service:
 
 
 def episode(task: str, trajectory: str) -> dict[str, Any]:
-    moves = ["open drawer 1", "go to shelf 1", "take mug 2 from drawer 1", "go to bed 1"]
     steps = [
-        {
-            "observation": "You see a drawer 1, a shelf 1.",
-            "response": f"> {move}",
-            "next_observation": "The drawer 1 is open." if "open" in move else "Nothing happens.",
-        }
-        for move in (moves[int(trajectory)], "open drawer 1")
+        {"observation": seen, "response": f"1 to 8 > {number}", "next_observation": "Higher."}
+        for seen, number in (("You have 4 tries.", 1 + int(trajectory)), ("Higher.", 5))
     ]
     return {
         **{"task": task, "trajectory": trajectory, "steps": steps},
-        "instruction": "put a mug in shelf.",
+        "instruction": "Guess a number between 1 and 8 in 4 tries.",
     }
 
 
@@ -89,7 +85,7 @@ def weights(directory: Path) -> str:
 
 def test_outcomes_move_the_judge_and_a_stop_changes_nothing(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    with service("nano", whole) as served:
+    with service("nano-guess", whole) as served:
         before = weights(whole)
         assert served.end(served.judge(1)) == {"unknown": [], "waiting": 0, "updates": 1}
         assert weights(whole) != before
@@ -98,7 +94,7 @@ def test_outcomes_move_the_judge_and_a_stop_changes_nothing(tmp_path: Path) -> N
         assert served.end(names[5:])["updates"] == 2
         assert served.client.get("/health").json()["updates"] == 2
         assert "8 episodes of 2 tasks, 4 won" in served.lines[0]
-    with service("nano", parts) as served:
+    with service("nano-guess", parts) as served:
         served.end(served.judge(1))
     with service(str(parts), None) as served:
         assert served.end(served.judge(2))["updates"] == 2
@@ -112,24 +108,26 @@ def test_outcomes_move_the_judge_and_a_stop_changes_nothing(tmp_path: Path) -> N
         Trainer.resume(parts)
     with (
         pytest.raises(RecipeError, match="exists already; go on with `rlanything serve --judge"),
-        service("nano", parts),
+        service("nano-guess", parts),
     ):
         pass
 
 
 def test_a_judge_of_which_nothing_was_kept_does_not_begin_anew_unsaid(tmp_path: Path) -> None:
-    with service("nano", tmp_path / "out"):
+    with service("nano-guess", tmp_path / "out"):
         pass
     shutil.rmtree(tmp_path / "out" / "checkpoints")
     with (
-        pytest.raises(RecipeError, match=r"no intact checkpoint of its judge: .*serve nano with"),
+        pytest.raises(
+            RecipeError, match=r"no intact checkpoint of its judge: .*serve nano-guess with"
+        ),
         service(str(tmp_path / "out"), None),
     ):
         pass
 
 
 def test_only_what_was_judged_here_has_an_outcome_and_only_once(tmp_path: Path) -> None:
-    with service("nano", tmp_path / "out", every=99) as served:
+    with service("nano-guess", tmp_path / "out", every=99) as served:
         names = served.judge(1)
         assert served.end([*names[:1], ("x", "3")]) == {
             **{"unknown": ["x/3"], "waiting": 1, "updates": 0}
@@ -139,7 +137,7 @@ def test_only_what_was_judged_here_has_an_outcome_and_only_once(tmp_path: Path) 
 
 def test_what_waits_too_long_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembering, "MOST_REMEMBERED", 3)
-    with service("nano", tmp_path / "out", every=99) as served:
+    with service("nano-guess", tmp_path / "out", every=99) as served:
         names = served.judge(1)
         assert served.end(names)["unknown"] == ["/".join(name) for name in names[:5]]
 
@@ -147,7 +145,7 @@ def test_what_waits_too_long_is_forgotten(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_update_that_cannot_be_kept_is_said_and_the_judge_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with service("nano", tmp_path / "out", every=1) as served:
+    with service("nano-guess", tmp_path / "out", every=1) as served:
         names = served.judge(1)
         with monkeypatch.context() as context:
             context.setattr("rlanything.runs.checkpoint.os.replace", full)
@@ -165,7 +163,9 @@ def full(*names: object) -> None:
 
 @pytest.mark.parametrize("outcome", [0, 2, 0.5, None, "won"])
 def test_an_outcome_is_won_or_lost(tmp_path: Path, outcome: Any) -> None:
-    with BatchingJudge(JudgeSource("nano", ("threads=1",)).open(progress_of(False)), 8) as batching:
+    with BatchingJudge(
+        JudgeSource("nano-guess", ("threads=1",)).open(progress_of(False)), 8
+    ) as batching:
         client = TestClient(judge_app("mine", batching, None))
         given = {"outcomes": [{"task": "t", "outcome": outcome}]}
         assert client.post("/outcomes", json=given).status_code == 422
@@ -175,7 +175,7 @@ def test_an_outcome_is_won_or_lost(tmp_path: Path, outcome: Any) -> None:
 
 
 def test_one_process_serves_a_directory(tmp_path: Path) -> None:
-    with service("nano", tmp_path / "out"):
+    with service("nano-guess", tmp_path / "out"):
         again = JudgeSource(str(tmp_path / "out"))
         with pytest.raises(LockedError), open_learning_judge(again, None, progress_of(False)):
             pass
@@ -184,10 +184,10 @@ def test_one_process_serves_a_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--judge", "nano", "--learn"], "name the new directory"),
-        (["--judge", "nano", "--out", "x"], "add --learn"),
-        (["--judge", "nano", "--learn", "--out", "x", "judge.train=false"], "does not learn"),
-        (["--judge", "nano-coding", "--learn", "--out", "x"], "write tests"),
+        (["--judge", "nano-guess", "--learn"], "name the new directory"),
+        (["--judge", "nano-guess", "--out", "x"], "add --learn"),
+        (["--judge", "nano-guess", "--learn", "--out", "x", "judge.train=false"], "does not learn"),
+        (["--judge", "nano-guess", *WRITES_TESTS, "--learn", "--out", "x"], "write tests"),
     ],
 )
 def test_a_judge_that_cannot_learn_is_one_line(words: list[str], said: str) -> None:

@@ -175,7 +175,7 @@ def test_outcomes_have_a_smaller_limit_and_may_not_contradict() -> None:
 
 
 def test_names_with_slashes_are_no_other_names(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    source = JudgeSource("nano", ("threads=1", "judge.max_tokens=4"))
+    source = JudgeSource("nano-guess", ("threads=1", "judge.max_tokens=4"))
     with open_learning_judge(source, tmp_path / "out", progress_of(False)) as run:
         learning = LearningJudge(run, 99, print)
         with BatchingJudge(learning, 64) as batching:
@@ -193,7 +193,18 @@ def test_names_with_slashes_are_no_other_names(tmp_path) -> None:  # type: ignor
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_nobody_but_this_machine_trains_a_judge_without_a_key(host: str) -> None:
-    words = ["serve", "--judge", "nano", "--learn", "--out", "x", "--port", "0", "--host", host]
+    words = [
+        "serve",
+        "--judge",
+        "nano-guess",
+        "--learn",
+        "--out",
+        "x",
+        "--port",
+        "0",
+        "--host",
+        host,
+    ]
     done = CliRunner().invoke(app, words)
     assert isinstance(done.exception, ServeError)
     assert "could train the judge; choose a key" in str(done.exception)

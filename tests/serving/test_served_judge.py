@@ -29,8 +29,8 @@ SERVE = (sys.executable, "-m", "rlanything", "serve", "--port", "0")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Where the judge that ships for AlfWorld judges."""
-    command = [*SERVE, "--judge", "nano", "threads=1", "judge.max_tokens=12"]
+    """Where the judge that ships judges."""
+    command = [*SERVE, "--judge", "nano-guess", "threads=1", "judge.max_tokens=32"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         told = ""
@@ -57,9 +57,9 @@ def rewards(url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_an_address_that_is_taken_is_said_before_a_judge_is_loaded() -> None:
     taken = socket.create_server(("127.0.0.1", 0))
     with taken, pytest.raises(ServeError, match="Address already in use; choose another port"):
-        serve("nano", port=taken.getsockname()[1])
+        serve("nano-guess", port=taken.getsockname()[1])
     with pytest.raises(ServeError, match=r"--host 300\.1\.1\.1 --port 8000: "):
-        serve("nano", host="300.1.1.1")
+        serve("nano-guess", host="300.1.1.1")
 
 
 def test_a_reward_function_reads_whatever_a_turn_holds(rewards: Any) -> None:
@@ -149,8 +149,14 @@ def test_trl_trains_on_the_judges_scores(rewards: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--judge", "nano-coding"], "judges of this domain write tests"),
-        (["--judge", "nano", "--key-variable", "NO_KEY"], "NO_KEY is empty: set it to the key"),
+        (
+            ["--judge", "nano-guess", "--domain", "helpers.at_least:AtLeast"],
+            "judges of this domain write tests",
+        ),
+        (
+            ["--judge", "nano-guess", "--key-variable", "NO_KEY"],
+            "NO_KEY is empty: set it to the key",
+        ),
     ],
 )
 def test_a_judge_that_cannot_be_served_is_one_line(words: list[str], said: str) -> None:

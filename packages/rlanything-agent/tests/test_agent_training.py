@@ -113,7 +113,7 @@ def test_the_guess_game_through_the_endpoint_trains_to_the_same_bits(
     completions = [[step.completion for step in t.steps] for t in asked]
     assert completions == [[step.completion for step in t.steps] for t in played]
     assert through == inside
-    assert through != (shipped.NAMES["nano"] / "policy" / "model.safetensors").read_bytes()
+    assert through != (shipped.NAMES["nano-guess"] / "policy" / "model.safetensors").read_bytes()
 
 
 def test_the_shipped_example_trains_and_its_report_shows_what_was_asked(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ import pytest
 from rlanything.domains.base import DomainError, InvalidTask, Observation, StepResult
 from rlanything.records import Completion, JudgedTrajectory, Step, Task, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.report.pointing import pointer_size
 from rlanything_miniwob import pages
 from rlanything_miniwob.actions import USAGE
+from rlanything_miniwob.browser import HEIGHT, WIDTH
 from rlanything_miniwob.domain import MiniWob
 from rlanything_miniwob.environment import NO_ACTION, EpisodeSpec, open_episode
 from rlanything_miniwob.experts import EXPERTS
@@ -278,3 +280,9 @@ def test_options_that_cannot_be_used_are_refused() -> None:
     for scale in (-1, 5, "big"):
         with pytest.raises(DomainError, match="give a scale from 1 to 4"):
             MiniWob(screenshots=scale)  # type: ignore[arg-type]
+
+
+def test_the_report_knows_what_coordinates_count_in() -> None:
+    assert pointer_size("miniwob") == pointer_size("miniwob-vision") == (WIDTH, HEIGHT)
+    names = ("osworld", "made up", "object(Game)", "rlanything_miniwob.domain:MiniWob")
+    assert [pointer_size(name) for name in names] == [None] * 4

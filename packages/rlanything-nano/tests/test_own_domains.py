@@ -141,7 +141,7 @@ def test_the_guess_game_is_taught_whole(tmp_path: Path) -> None:
     small = {"loop.iterations": 1, "evaluation.episodes": 0, "run_dir": str(tmp_path / "run")}
     small |= {"loop.tasks": 24, "loop.tasks_per_iteration": 24, "loop.rollouts_per_task": 4}
     small |= {f"{role}.model": str(tmp_path / "models" / role) for role in plans.ROLES}
-    [iteration] = rl.Trainer("guess-nano", overrides=small)
+    [iteration] = rl.Trainer("guess", overrides=small)
     said = {name: value or 0 for name, value in iteration.metrics.items()}
     assert said["judge/samples"] > 0
     assert said["judge/unparsable_rate"] <= 0.1

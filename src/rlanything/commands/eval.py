@@ -27,7 +27,10 @@ def evaluate_target(
     split: Annotated[str, typer.Option(help="Which held-out tasks.")] = "in_domain",
     episodes: Annotated[int, typer.Option(min=1, help="Episodes, one for each task.")] = 240,
     domain: Annotated[
-        str | None, typer.Option(help="A domain by name or module:Class; a run has its own.")
+        str | None,
+        typer.Option(
+            help="A domain by name or module:Class; a run, a recipe and a shipped model have one."
+        ),
     ] = None,
     max_steps: Annotated[
         int | None, typer.Option(min=1, help="Step limit; a run's or recipe's, else 40.")

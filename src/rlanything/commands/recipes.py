@@ -12,7 +12,7 @@ from rlanything.terminal import show, write_json
 if TYPE_CHECKING:
     from rlanything.config.recipe import Recipe
 
-START = ("tiny", "quickstart", "guess", "guess-nano")
+START = ("guess", "tiny", "quickstart")
 """Recipes for a first try: minutes on two CPU cores, with no model to download."""
 
 
@@ -44,7 +44,7 @@ def recipes(
         table.add_row(row["name"], row["needs"] or "-", row["what"])
     show(table)
     show(
-        "\nThe first four take minutes on two CPU cores. [name]: an extra, as in "
+        "\nThe first three take minutes on two CPU cores. [name]: an extra, as in "
         "`pip install 'rlanything[name]'`; model: its weights, downloaded or made first; "
         "`rlanything plan NAME` estimates memory and time."
     )

@@ -86,6 +86,13 @@ def _ships(name: str, examples: Path) -> bool:
     return bool(colon) and module.isidentifier() and (examples / f"{module}.py").is_file()
 
 
+def domain_section(name: str) -> dict[str, str]:
+    """Returns the section `domain` of a recipe for a domain that an installed package registers or
+    whose module is one of the examples."""
+    examples = examples_folder().resolve()
+    return {"name": name, **({"module_folder": str(examples)} if _ships(name, examples) else {})}
+
+
 def near_recipes(name: str) -> list[str]:
     """Returns the shipped recipes whose names resemble `name`, the nearest first."""
     return get_close_matches(name, list(shipped_files()), cutoff=0.7)

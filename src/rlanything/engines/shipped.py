@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from rlanything.plugins import shipped_packages
@@ -23,6 +24,14 @@ def is_path(model: str) -> bool:
         return False
     path = Path(model)
     return model.startswith((".", "/", "~")) or path.suffix == ".gguf" or len(path.parts) > 2
+
+
+def domain_of(model: str) -> str | None:
+    """Returns the name of the domain that a shipped model was made for; None for other models."""
+    if model not in NAMES:
+        return None
+    card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
+    return card["plan"]["domain"]
 
 
 def resolve(model: str, role: str) -> str:

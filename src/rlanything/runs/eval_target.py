@@ -16,10 +16,11 @@ from rich.table import Table
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import SHORT_FORM, role_key
-from rlanything.config.shipped import shipped_files
+from rlanything.config.shipped import domain_section, shipped_files
 from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import checked_tasks, load_domain
+from rlanything.engines.shipped import domain_of
 from rlanything.evaluation.selection import (
     Cost,
     Selection,
@@ -294,12 +295,17 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
                 "the model in its checkpoints folder"
             )
         return recipe
-    own = f"{args.domain}-nano"
-    if target.name == "nano" and own in shipped_files() and args.domain != "alfworld":
-        raise RecipeError(f"nano: AlfWorld's models; for those of {args.domain} use {own}")
+    made_for, own = domain_of(target.name), f"{args.domain}-nano"
+    if made_for not in (None, args.domain) and own in shipped_files():
+        raise RecipeError(
+            f"{target.name}: models of {made_for}; for those of {args.domain} use {own}"
+        )
+    if made_for is None and args.domain is None:
+        raise RecipeError(f"{target.name}: name the domain to play with --domain NAME")
     # Any model can choose from the environment's own list of actions, if there is one.
     policy = {"model": target.name, "decoding": "choices", "max_tokens": 64}
-    data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
+    plays = domain_section(made_for) if made_for and args.domain is None else {}
+    data = {"name": "eval", "domain": plays, "policy": policy}
     overrides = [*typed_domain(args.domain), *args.overrides]
     return load_recipe(data, overrides, allow_code=args.allow_code, place=target.name)
 

@@ -47,9 +47,9 @@ class Trainer:
 
         `recipe`: name of a shipped recipe, path, mapping, `Recipe`, or a plan made of all but
         `progress`. Objects for `domain`, `judge`, `adapter`, and the policy's `loss` and
-        `advantage`, replace what the recipe names. `overrides`: `{"section.key": value}`, or lines `section.key=value` as on
-        the command line. `allow_code`: import what the recipe names as `module:name`; what an
-        override names is always imported.
+        `advantage`, replace what the recipe names. `overrides`: `{"section.key": value}`, or lines
+        `section.key=value` as on the command line. `allow_code`: import what the recipe names as
+        `module:name`; what an override names is always imported.
 
         Raises `RecipeError` if the recipe is wrong or the directory exists, `DomainError`,
         `ModelError`, `JudgeError` or `TrackerError` if a part cannot be set up: all are ValueErrors

@@ -47,7 +47,10 @@ def request(folder: Path, lines: Sequence[Any] = LINES, **changes: Any) -> Judge
     rollouts = folder / "rollouts.jsonl"
     rollouts.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
     out = changes.pop("out", folder / "scored.jsonl")
-    settings: dict[str, Any] = {"name": "nano", "overrides": ("threads=1", "judge.max_tokens=12")}
+    settings: dict[str, Any] = {
+        "name": "nano-guess",
+        "overrides": ("threads=1", "judge.max_tokens=32"),
+    }
     return JudgeFileArgs(rollouts, JudgeSource(**{**settings, **changes}), out)
 
 
@@ -57,7 +60,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The lines, judged by the nano judge of AlfWorld."""
+    """The lines, judged by the judge that ships."""
     asked = request(tmp_path_factory.mktemp("scored"))
     result = run_judge_file(asked, QUIET)
     assert (result.trajectories, result.steps, result.judgements) == (6, 12, 36)
@@ -203,7 +206,7 @@ def test_a_dump_of_verl_becomes_what_feedback_reads(tmp_path: Path) -> None:
 
 
 def test_prompts_of_a_domain_that_one_names_are_code_that_one_trusts() -> None:
-    assert JudgeSource("nano", domain="my_domain:Words").recipe().code == ["my_domain:Words"]
+    assert JudgeSource("nano-guess", domain="my_domain:Words").recipe().code == ["my_domain:Words"]
 
 
 def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
@@ -213,11 +216,11 @@ def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(RolloutsError, match="its folder does not exist"):
         run_judge_file(request(tmp_path, out=tmp_path / "no" / "out"), QUIET)
     with pytest.raises(RecipeError, match="judges of this domain write tests"):
-        run_judge_file(request(tmp_path, name="nano-coding"), QUIET)
+        run_judge_file(request(tmp_path, domain="helpers.at_least:AtLeast"), QUIET)
     with pytest.raises(RecipeError, match=r"policy\.max_tokens: a judge alone does not read it"):
         run_judge_file(request(tmp_path, overrides=("policy.max_tokens=9",)), QUIET)
     with pytest.raises(RecipeError, match="--domain: a run and a recipe have their own"):
-        run_judge_file(request(tmp_path, name="tiny", domain="alfworld"), QUIET)
+        run_judge_file(request(tmp_path, name="guess", domain="text"), QUIET)
     with pytest.raises(RecipeError, match="there is no such run, recipe or folder"):
         run_judge_file(request(tmp_path, name="runs/nothing"), QUIET)
     for name, win_at, said in (("verl", None, "--win-at"), ("x", 1.0, "use one of verl, trl")):

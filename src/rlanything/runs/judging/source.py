@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,9 +9,10 @@ from functools import partial
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import SHORT_FORM, role_key
+from rlanything.config.shipped import domain_section
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
-from rlanything.engines.shipped import NAMES
+from rlanything.engines.shipped import domain_of
 from rlanything.progress import Progress
 from rlanything.roles.judges.base import Judge
 from rlanything.runs.build import build_chat_model, build_judge
@@ -77,7 +77,7 @@ class JudgeSource:
             return target.recipe(self.overrides, self.allow_code)
         made = {
             "name": "judge",
-            "domain": {"name": _made_for(self.name)},
+            "domain": {} if self.domain else domain_section(domain_of(self.name) or "text"),
             "judge": {"model": self.name},
         }
         overrides, place = [*typed_domain(self.domain), *self.overrides], "the command line"
@@ -102,11 +102,3 @@ def with_judge(recipe: Recipe, target: Target, role: str | None, progress: Progr
     if isinstance(target, RunTarget) and recipe.one_judge(role) in recipe.trained_roles:
         return with_weights(recipe, target.checkpoint(progress))
     return recipe
-
-
-def _made_for(model: str) -> str:
-    """Returns the domain for which a shipped model was made; `text` for other models."""
-    if model not in NAMES:
-        return "text"
-    card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
-    return card["plan"]["domain"]

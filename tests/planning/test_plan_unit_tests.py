@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 import rlanything.planning
+from helpers.at_least import AtLeast
+from helpers.guess import GUESS
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import JudgeConfig, PolicyConfig
-from rlanything.domains.base import EpisodeError, MissingData
+from rlanything.domains.base import EpisodeError, MissingData, Observation, StepResult
+from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped
 from rlanything.learning.packing import pack
 from rlanything.planning.assumptions import (
@@ -24,36 +27,34 @@ from rlanything.planning.assumptions import (
 from rlanything.planning.plan import make_plan
 from rlanything.planning.report import Plan, PlanError
 from rlanything.planning.workload import TrainingWorkload, workloads
-from rlanything.records import Completion, JudgedTrajectory, Judgement, Sample, Step, Trajectory
+from rlanything.records import (
+    Completion,
+    JudgedTrajectory,
+    Judgement,
+    Sample,
+    Step,
+    Task,
+    Trajectory,
+)
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
-from rlanything_alfworld.domain import AlfWorld
-from rlanything_alfworld.environment import AlfWorldEnvironment
-from rlanything_coding.domain import Coding
-from rlanything_coding.sandbox.base import SandboxUnavailable
-from rlanything_coding.sandbox.local import LocalExecutor
 
-CODING = "domain.name=rlanything_coding.domain:Coding"
-NANO = ("policy.model=nano", "judge.model=nano", "adapter.model=nano")
 GROUPS, ROLLOUTS, TESTS = 17, 16, 8
 """Of the recipe below, a candidate among the groups."""
 SIZES = (
     f"loop.tasks_per_iteration={GROUPS - 1}",
     f"loop.rollouts_per_task={ROLLOUTS}",
     f"judge.samples_per_step={TESTS}",
+    "feedback.policy_window=[0, 1]",
 )
 ROLES: tuple[str, ...] = ("policy", "judge", "adapter")
 ALL = [*(f"{name}=100" for name in MEASURED), "environment_seconds=0.001"]
+TEXT = {"name": "guess:Guess", "options": {}}
 
 
 @pytest.fixture(scope="module")
-def recipes(request: pytest.FixtureRequest) -> Path:
-    return request.config.rootpath / "recipes"
-
-
-@pytest.fixture(scope="module")
-def recipe(recipes: Path) -> Recipe:
-    return load_recipe(recipes / "coding-nano.yaml", [CODING, *NANO, *SIZES])
+def recipe() -> Recipe:
+    return load_recipe(GUESS, ["domain={name: 'helpers.at_least:AtLeast'}", *SIZES])
 
 
 def value(plan: Plan, name: str) -> float:
@@ -84,9 +85,6 @@ def test_every_response_runs_on_every_test(recipe):
     }
 
 
-TEXT = {"name": "alfworld", "options": {}}
-
-
 def test_its_episodes_have_one_step_whatever_max_steps_says(recipe):
     longer = recipe.model_copy(update={"loop": recipe.loop.model_copy(update={"max_steps": 9})})
     assert make_plan(longer, "l4", 1, ALL).seconds == make_plan(recipe, "l4", 1, ALL).seconds
@@ -107,7 +105,7 @@ def completion(prompt: range, answer: range) -> Completion:
 
 def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
     """Programs and tests with prompts of 60 and 40 tokens, answers of 30 and 20."""
-    task = Coding().stand_ins(1)[0]
+    task = AtLeast().tasks("train", 1, 0)[0]
     programs = [completion(range(60), range(100 * i, 100 * i + 30)) for i in range(1, 17)]
     tests = [completion(range(40), range(100 * i, 100 * i + 20)) for i in range(1, 9)]
     judged = [
@@ -119,7 +117,7 @@ def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
         )
         for i, program in enumerate(programs)
     ]
-    judge = UnitTestJudge(None, Coding(), None, TESTS)  # pyright: ignore[reportArgumentType]
+    judge = UnitTestJudge(None, AtLeast(), None, TESTS)  # pyright: ignore[reportArgumentType]
     signals = judge.signals(judged, FeedbackSettings())
     group = RolloutGroup(ScheduledTask("", task, False), tuple(judged), 0.5, signals)
     lengths = ["policy_opening_tokens=60", "policy_question_tokens=0", "policy_answer_tokens=30"]
@@ -144,20 +142,6 @@ def same(planned: TrainingWorkload | None, real: list[Sample], limit: int) -> No
     assert planned.largest == max(each.computed_tokens for each in packs)
 
 
-def test_the_judges_whole_prompt_is_its_opening(monkeypatch):
-    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
-    domain, (tokenize, _) = Coding(), tokenizer_of("no/such/model")
-    task = domain.stand_ins(1)[0]
-    episode, fault = play(domain, task, 1, [])
-    assert fault is not None
-    assert fault.endswith("there is no sandbox: bwrap is missing: install bubblewrap")
-    found = measure(domain, [episode], dict.fromkeys(ROLES, tokenize))
-    whole = len(tokenize(domain.judge_prompt(task, ())))
-    assert found["judge_opening_tokens"] == whole
-    assert found["judge_turn_tokens"] == found["judge_question_tokens"] == 0
-    assert found["turn_tokens"] == 0
-
-
 def test_a_window_without_bounds_leaves_no_task_out(recipe):
     assert recipe.feedback.policy_window == (0, 1)
     assumed = assume(recipe, ALL)
@@ -165,25 +149,44 @@ def test_a_window_without_bounds_leaves_no_task_out(recipe):
     assert assumed.judge_trained == 0.63
 
 
-def no_sandbox(*_: object, **__: object) -> None:
-    raise SandboxUnavailable("bwrap is missing: install bubblewrap")
+def test_the_judges_whole_prompt_is_its_opening():
+    domain, (tokenize, _) = AtLeast(), tokenizer_of("no/such/model")
+    task = domain.tasks("train", 1, 0)[0]
+    episode, fault = play(domain, task, 1, [])
+    assert fault is None
+    found = measure(domain, [episode], dict.fromkeys(ROLES, tokenize))
+    assert found["judge_opening_tokens"] == len(tokenize(domain.judge_prompt(task, ())))
+    assert found["judge_turn_tokens"] == found["judge_question_tokens"] == 0
+    assert found["turn_tokens"] == 0
 
 
-def test_nothing_needs_a_sandbox(recipe, monkeypatch):
-    played = prompt_lengths(recipe, Coding())
-    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
-    found = prompt_lengths(recipe, Coding())
+class Unplayable(AtLeast):
+    """Its episodes need what this machine has not."""
+
+    def environment(self) -> Unplayable:
+        return self
+
+    def reset(self, task: Task) -> Observation:
+        return Observation("Say it.", ("1", "2"))
+
+    def step(self, response: str) -> StepResult:
+        raise EpisodeError("t", "there is no sandbox")
+
+
+def test_tasks_that_cannot_be_played_here_are_read_all_the_same(recipe):
+    played, found = (prompt_lengths(recipe, domain) for domain in (AtLeast(), Unplayable()))
+    assert "environment_seconds" in played
     assert "environment_seconds" not in found
     for name in ("opening_tokens", "judge_opening_tokens"):
         value, source = found[name]
         assert "cannot be played here (task " in source
-        assert "there is no sandbox: bwrap is missing: install bubblewrap)" in source
+        assert "there is no sandbox)" in source
         assert value == played[name][0]
-    assert assume(recipe, []).environment_seconds == 0.0004
 
 
 def test_episodes_that_cannot_be_played_are_guessed_within_a_factor_of_two(monkeypatch):
-    domain = AlfWorld()
+    recipe = load_recipe(GUESS)
+    domain = load_domain(recipe.domain.name, {})
     tokenizers = dict.fromkeys(ROLES, tokenizer_of("no/such/model")[0])
     tasks = domain.tasks("train", 3, 0)
     played = measure(domain, [play(domain, task, 10, [])[0] for task in tasks], tokenizers)
@@ -191,7 +194,7 @@ def test_episodes_that_cannot_be_played_are_guessed_within_a_factor_of_two(monke
     def broken(self: object, response: str) -> None:
         raise EpisodeError("t", "no engine")
 
-    monkeypatch.setattr(AlfWorldEnvironment, "step", broken)
+    monkeypatch.setattr(type(domain.environment()), "step", broken)
     guessed = measure(domain, [play(domain, task, 10, [])[0] for task in tasks], tokenizers)
     assert played["question_tokens"] == guessed["question_tokens"] == 0
     prompts = set(MEASURED) - {"adapter_prompt_tokens", "question_tokens"}
@@ -199,33 +202,35 @@ def test_episodes_that_cannot_be_played_are_guessed_within_a_factor_of_two(monke
     assert {name: ratio for name, ratio in ratios.items() if not 0.5 < ratio < 2} == {}
 
 
-def test_data_that_are_elsewhere_have_stand_ins(recipes, monkeypatch):
-    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
-    assumed = assume(load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING]), [])
+class Elsewhere(AtLeast):
+    """Its data are nowhere, and it has nothing in their stead."""
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        raise MissingData("no games: download them")
+
+
+class WithStandIns(Elsewhere):
+    """Its data are nowhere, but it makes tasks like them."""
+
+    def stand_ins(self, count: int) -> list[Task]:
+        return AtLeast().tasks("train", count, 0)
+
+
+def test_data_that_are_elsewhere_have_stand_ins(recipe, monkeypatch):
+    name = "rlanything.planning.assumptions.load_domain"
+    monkeypatch.setattr(name, lambda *_: WithStandIns())
+    assumed = assume(recipe, [])
     assert (
         "stand-ins, a rough guide: the recipe's data are not here"
         in (assumed.sources["opening_tokens"])
     )
-    assert 50 < assumed.opening_tokens < 1000
-    assert assumed.response_tokens == 2048
+    assert 10 < assumed.opening_tokens < 100
 
 
-def test_data_that_cannot_be_used_are_an_error_all_the_same(recipes, tmp_path):
-    file = tmp_path / "train.json"
-    file.write_text("[{}]")
-    options = f"domain.options={{data: {{train: {file}}}}}"
-    broken = load_recipe(recipes / "coding-nano.yaml", [CODING, *NANO, options])
-    with pytest.raises(PlanError, match=r"domain: .*train.json, item 0: there is no 'question'"):
+def test_data_that_cannot_be_used_are_an_error_all_the_same(recipe):
+    broken = load_recipe(recipe, ["domain.options={data: /nowhere}"])
+    with pytest.raises(PlanError, match=r"domain: data: /nowhere: there is no such file"):
         assume(broken, [])
-
-
-class Elsewhere(AlfWorld):
-    """Its data are nowhere, and it has nothing in their stead."""
-
-    stand_ins = None  # pyright: ignore[reportAssignmentType]
-
-    def tasks(self, split: str, count: int, seed: int) -> list:
-        raise MissingData("no games: download them")
 
 
 def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
@@ -242,60 +247,14 @@ def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
     assert assume(recipe, ALL).opening_tokens == 100
 
 
-def test_shipped_models_that_are_not_there_are_one_line(recipes, monkeypatch, tmp_path):
-    monkeypatch.setitem(shipped.NAMES, "nano-coding", tmp_path / "none")
+def test_shipped_models_that_are_not_there_are_one_line(recipe, monkeypatch, tmp_path):
+    monkeypatch.setitem(shipped.NAMES, "nano-guess", tmp_path / "none")
     with pytest.raises(PlanError) as raised:
-        make_plan(load_recipe(recipes / "coding-nano.yaml", [CODING]), "l4", 1)
+        make_plan(recipe, "l4", 1)
     said = str(raised.value)
-    assert said.startswith("policy.model: nano-coding does not come with this installation")
+    assert said.startswith("policy.model: nano-guess does not come with this installation")
     assert "rlanything nano build" in said
     assert "\n" not in said
-
-
-def test_the_papers_coding_recipe_fits_as_its_head_says(recipes, monkeypatch):
-    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
-    loaded = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
-    assert not make_plan(loaded, "h200", 1).fits
-    plan = make_plan(loaded, "h200")
-    assert plan.fits
-    assert plan.count == loaded.cluster.seats == 8
-    assert value(plan, "judge: answers") == 67 * 32
-
-
-def test_the_papers_coding_recipe_has_the_papers_settings(recipes):
-    recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
-    for role in (recipe.policy, recipe.judges["judge"]):
-        assert (role.kl_weight, role.learning_rate) == (0.01, 1e-6)
-        assert (role.loss.name, role.loss.options) == ("clipped", {"clip_range": 0.2})
-    assert (recipe.policy.temperature, recipe.judges["judge"].temperature) == (1.0, 0.8)
-    assert recipe.judges["judge"].samples_per_step == recipe.loop.rollouts_per_task == 32
-    assert (recipe.loop.tasks_per_iteration, recipe.loop.iterations) == (64, 300)
-    assert recipe.evaluation.rollouts_per_task == 16
-    assert recipe.feedback.policy_window == (0, 1)
-    assert recipe.domain.options["programs_agree"] is False
-    assert recipe.domain.options["style"] == "paper"
-
-
-def test_where_the_paper_is_silent_its_coding_recipe_has_what_was_published(recipes):
-    recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
-    for role in (recipe.policy, recipe.judges["judge"]):
-        assert (role.max_tokens, role.minibatches) == (2048, 2)
-    adapter = recipe.adapter
-    assert (adapter.temperature, adapter.tries, adapter.max_tokens) == (0.8, 3, 8096)
-    assert (recipe.evaluation.temperature, recipe.evaluation.every) == (0.0, 10)
-    assert recipe.domain.options["tests"] == 8
-    # Every split that is evaluated has its data.
-    assert {"train", *recipe.evaluation.splits} == set(recipe.domain.options["data"])
-
-
-def test_the_lengths_of_the_papers_prompts_are_planned(recipes, monkeypatch):
-    monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
-    recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
-    nano = load_recipe(recipe, ["domain.options.style=nano"])
-    planned, short = assume(recipe, []), assume(nano, [])
-    assert planned.adapter_prompt_tokens > 1.5 * short.adapter_prompt_tokens
-    assert planned.judge_opening_tokens > short.judge_opening_tokens
-    assert planned.adapter_tokens == 8096
 
 
 def test_a_plan_knows_no_domain_by_name():

@@ -1,0 +1,101 @@
+"""Plans of AlfWorld's recipes: lengths of their prompts, and what the paper's needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.planning.assumptions import assume, prompt_lengths
+from rlanything.planning.plan import make_plan
+from rlanything.planning.report import Plan
+from rlanything.planning.workload import workloads
+from rlanything_alfworld.domain import AlfWorld
+
+HOST = ["environment_seconds=0"]
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    return load_recipe("quickstart")
+
+
+@pytest.fixture(scope="module")
+def paper() -> Recipe:
+    return load_recipe("alfworld-qwen2.5-7b")
+
+
+def values(plan: Plan, title: str) -> dict[str, float]:
+    sections = [section for section in plan.sections if section.title.startswith(title)]
+    return {q.name: q.value for s in sections for q in s.quantities if q.value is not None}
+
+
+def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
+    lengths = prompt_lengths(recipe, AlfWorld())
+    # As runs of the quickstart had them (benchmarks/plan.md).
+    ran = {"opening_tokens": 68, "turn_tokens": 41, "judge_opening_tokens": 84}
+    ran |= {"judge_turn_tokens": 40, "judge_question_tokens": 7}
+    assert {name: lengths[name][0] for name in ran} == pytest.approx(ran, rel=0.1)
+
+
+def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
+    assumed = assume(
+        load_recipe(paper, {"domain.options.style": "nano", "domain.options.commands": "none"}),
+        ["turn_tokens=50"],
+    )
+    assert assumed.turn_tokens == 50
+    assert "data are not here" in assumed.sources["opening_tokens"]
+    # As in Qwen's own tokens (benchmarks/plan.md), which a plan counts roughly.
+    ran = {"opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
+    planned = {name: getattr(assumed, name) for name in ran}
+    assert planned == pytest.approx(ran, rel=0.15)
+
+
+def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(recipe, paper):
+    chat, screens = assume(recipe, []), assume(paper, [])
+    assert (chat.quoted, chat.judge_quoted) == (1, 1)
+    assert (screens.quoted, screens.judge_quoted) == (0, 0)
+    policy, judge, _ = workloads(paper, screens)
+    last = screens.opening_tokens + screens.question_tokens + 31 * screens.turn_tokens
+    assert policy.task[0] == (pytest.approx(last), pytest.approx(last + 2000), 0)
+    # A judge's prompt holds the response that it judges, which the next one leaves out.
+    last = screens.judge_opening_tokens + screens.judge_question_tokens + 2000
+    last += 32 * screens.judge_turn_tokens
+    prompt, whole, _ = judge.task[0]
+    assert (prompt, whole) == (pytest.approx(last), pytest.approx(last + 4000))
+    shorter, _, shared = judge.task[3]
+    assert shared == pytest.approx(shorter - screens.judge_question_tokens - 2000)
+
+
+def test_the_papers_recipe_has_the_papers_settings(paper):
+    for role in (paper.policy, paper.judge):
+        assert (role.clip_range, role.kl_weight, role.learning_rate) == (0.2, 0.01, 1e-6)
+        assert role.temperature == 0.8
+    assert paper.judge.samples_per_step == 3
+    assert (paper.loop.tasks_per_iteration, paper.loop.rollouts_per_task) == (16, 8)
+    assert (paper.loop.max_steps, paper.evaluation.max_steps) == (40, 60)
+    assert paper.loop.iterations == 200
+    assert (paper.curriculum.alpha_low, paper.curriculum.alpha_high) == (0.2, 0.8)
+    assert (paper.feedback.policy_lambda, paper.feedback.judge_lambda) == (1, 1)
+
+
+def test_the_papers_recipe_fits_eight_gpus_with_every_weight_trained():
+    recipe = load_recipe("alfworld-qwen2.5-7b")
+    assert recipe.policy.lora is None
+    assert recipe.judge.lora is None
+    plan = make_plan(recipe, "h200")
+    assert plan.count == recipe.cluster.seats == 8
+    assert plan.fits
+    # docs/planning.md has these.
+    needs = {n: values(make_plan(recipe, "h200", n), "Memory: each")["h200 0"] for n in (1, 64)}
+    needs[8] = values(plan, "Memory: each")["h200 0"]
+    assert {n: round(need / 1e9) for n, need in needs.items()} == {1: 422, 8: 108, 64: 69}
+    resting = recipe.cluster.model_copy(update={"offload": True})
+    rested = make_plan(recipe.model_copy(update={"cluster": resting}), "h200")
+    moved = values(rested, "Memory: each")
+    assert moved["h200 0"] == values(plan, "Memory: each")["h200 0: at rest"]
+    assert round(moved["h200 0"] / 1e9) == 79
+    assert "h200 0: at rest" not in moved
+
+
+def test_the_quickstart_fits_one_gpu(recipe: Recipe) -> None:
+    assert make_plan(recipe, "h200", 1, HOST).fits

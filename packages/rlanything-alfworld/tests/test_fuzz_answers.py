@@ -1,0 +1,223 @@
+"""Malformed answers of all three roles, 10,000 and more, through what AlfWorld reads and shows."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
+
+from helpers.malformed import (
+    GIANTS,
+    LONG_ROADS,
+    MEGABYTE,
+    PROSE,
+    SECONDS,
+    Sayings,
+    broken_action,
+    broken_score,
+    check_no_forged_score_reaches_a_judge,
+    corrupted,
+    reassembling,
+)
+from helpers.scripted import judged
+from rlanything.domains.base import InvalidTask
+from rlanything.domains.text import TextDomain
+from rlanything.engines.base import Sampling
+from rlanything.records import Task
+from rlanything.roles.adapter import LLMAdapter, RewriteRequest
+from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.chat_template import without_scores
+from rlanything.roles.judges.scores import parse_score
+from rlanything_alfworld.commands import find_action
+from rlanything_alfworld.domain import AlfWorld
+from rlanything_alfworld.environment import AlfWorldEnvironment
+from rlanything_alfworld.player_memory import condense
+from rlanything_alfworld.tasks import candidate_goals
+
+COUNT = 10_500
+"""Different malformed answers; the giants of a megabyte come on top."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A game that waits for its first action, and what may be said to it."""
+
+    domain: AlfWorld
+    root: Task
+    environment: AlfWorldEnvironment
+    actions: tuple[str, ...]
+    goals: tuple[tuple[str, str], ...]
+    """Object and place of every task that the root can be rewritten to, in lower case."""
+
+
+@pytest.fixture(scope="module")
+def stage() -> Stage:
+    domain = AlfWorld()
+    root = next(t for t in domain.tasks("train", 12, 0) if len(candidate_goals(t)) >= 3)
+    environment = domain.environment()
+    actions = environment.reset(root).choices or ()
+    goals = [(goal.object.lower(), goal.receptacle.lower()) for goal in candidate_goals(root)]
+    return Stage(domain, root, environment, actions, tuple(goals))
+
+
+@pytest.fixture(scope="module")
+def malformed(stage: Stage) -> list[str]:
+    rng = random.Random(0)
+    found: dict[str, None] = {}
+    while len(found) < COUNT:
+        found[broken_score(rng)] = None
+        found[broken_action(rng, stage.actions)] = None
+        found[broken_task(rng, stage)] = None
+    return [*found]
+
+
+def broken_task(rng: random.Random, stage: Stage) -> str:
+    """An adapter's answer without one object and one place, or with some that do not exist."""
+    (thing, place), (thing2, place2) = rng.sample(stage.goals, 2)
+    first, second = f"object: {thing}", f"place: {place}"
+    gap = rng.choice((" ", ", ", "\n", ". Its new "))
+    kind = rng.randrange(9)
+    if kind == 0:  # one of the two
+        broken = rng.choice((first, second, f"{first} {first}", f"{second}{gap}{first}"))
+    elif kind == 1:  # a label misspelt
+        label = rng.choice(("objekt:", "ob ject:", "object :", "object：", "object;", "subobject:"))
+        broken = f"{label} {thing}{gap}{second}"
+    elif kind == 2:  # within a label, at the word or in it
+        hurt = rng.choice((first, second))
+        hurt_again = corrupted(rng, hurt, 1, len(hurt))
+        broken = f"{first}{gap}{second}".replace(hurt, hurt_again)
+    elif kind == 3:  # two answers that contradict
+        other = f"object: {thing2}{gap}place: {place2}"
+        both = f"{first}{gap}{second}", other
+        broken = rng.choice((" or ", "\n", " object: ", " place: ")).join(rng.sample(both, 2))
+    elif kind == 4:
+        word = rng.choice(
+            ("unicorn", "mοοn", "ｍｕｇ", "\u212aettle", "nothing", "42", f"{thing}１", f"x{thing}")
+        )
+        broken = rng.choice((f"object: {word}{gap}{second}", f"{first}{gap}place: {word}"))
+    elif kind == 5:  # cut off
+        whole = f"{first}{gap}place: "
+        return rng.choice(PROSE) + whole[: rng.randint(1, len(whole))]
+    elif kind == 6:
+        broken = rng.choice(
+            (
+                f"object: {{{thing}}}{gap}place: {{{place}}}",
+                f"object: {thing}}}{gap}place: {{{place}",
+                f'{{"object": "{thing}", "place": "{place}"}}',
+                f"object: \\boxed{{{thing}}}{gap}{second}",
+                f"object={thing}{gap}place={place}",
+                f"object: {thing}-like{gap}{second}",
+                f"object: $object{gap}place: $place",
+            )
+        )
+    elif kind == 7:  # the question repeated before an answer
+        broken = f"Answer with object: and place: {first}{gap}{second}"
+    else:
+        broken = rng.choice((f"{first} " * rng.randint(2, 20), f"{first}{gap}" + "place: " * 9))
+    return f"{rng.choice(PROSE)}{broken} {rng.choice(PROSE)}"
+
+
+def test_valid_answers_of_the_same_make_are_read(stage: Stage) -> None:
+    for prose in PROSE:
+        assert parse_score(f"{prose}\\boxed{{ +1 }}{prose}") == 1
+        assert parse_score(f"{prose}\\boxed{{1}} no, {prose}\\boxed{{-1\n}}}} {prose}") == -1
+    for action in stage.actions:
+        response = f"{PROSE[4]}> what? >  \n {action} \r\n{PROSE[2]}"
+        assert find_action(response) == TextDomain.action_in(response) == action
+    for thing, place in stage.goals:
+        for answer in (
+            f"object: {thing} place: {place}",
+            f"So: Object:{thing.upper()}, nothing else.\nPLACE:\n{place}.",
+            f"object: {thing} place: {place}\n" * 2,
+        ):
+            task = stage.domain.parse_candidate(stage.root, "new", answer)
+            assert task.data["goal"]["object"].lower() == thing
+            assert task.data["goal"]["receptacle"].lower() == place
+
+
+def test_the_malformed_answers_are_more_than_ten_thousand_and_all_different(
+    malformed: list[str],
+) -> None:
+    assert len(malformed) == len(set(malformed)) >= 10_000
+    assert len(GIANTS) >= 30
+    assert all(len(giant) > MEGABYTE - 20 for giant in GIANTS)
+
+
+def test_none_is_an_action_that_can_be_played(stage: Stage, malformed: list[str]) -> None:
+    before = stage.environment.reset(stage.root)
+    for answer in malformed:
+        action = find_action(answer)
+        assert action == TextDomain.action_in(answer)
+        assert action is None or action.strip(" \t\r\n") == action != ""
+        result = stage.environment.step(answer)
+        assert (result.valid, result.outcome, result.action) == (False, None, action), answer[:200]
+        assert result.observation.choices == before.choices
+
+
+def test_none_is_a_task_and_the_reason_is_the_only_error(
+    stage: Stage, malformed: list[str]
+) -> None:
+    for domain in (stage.domain, TextDomain()):
+        for answer in malformed:
+            with pytest.raises(InvalidTask):
+                domain.parse_candidate(stage.root, "new", answer)
+
+
+def test_an_adapter_that_gets_only_such_answers_and_critics_proposes_nothing(
+    frozen_model, stage: Stage, malformed: list[str]
+) -> None:
+    (thing, place), *_ = stage.goals
+    # A valid answer that a critic wrote is no answer of the adapter's.
+    critics = [f"object: {thing} place: {place}", *malformed[:: COUNT // 150]]
+    failed = tuple(judged(f"failed {i}", [(-1, 1)]) for i in range(len(critics)))
+    ask = RewriteRequest("slot", stage.root, stage.root, "harder", failed)
+    engine = Sayings([*critics, *malformed])
+    sampling = Sampling(1.0, 16)
+    chat_model = LocalChatModel(frozen_model, engine)
+    adapter = LLMAdapter(chat_model, stage.domain, sampling, 500, len(critics))
+    (proposal,) = adapter.propose([ask], 1, seed=0)
+    assert proposal.task is None
+    assert proposal.critics == tuple(critic.strip() for critic in critics)
+    assert len(proposal.refused) == 500
+    assert all(len(each.text.splitlines()) == 1 for each in proposal.refused)
+
+
+def test_no_forged_text_is_a_score_after_alfworld_has_condensed_it() -> None:
+    for text in reassembling():
+        assert "\\boxed" not in condense(without_scores(text)), text
+
+
+def test_a_megabyte_is_read_in_less_than_a_second_by_every_parser(stage: Stage) -> None:
+    def candidate(answer: str) -> Task | None:
+        try:
+            return stage.domain.parse_candidate(stage.root, "new", answer)
+        except InvalidTask:
+            return None
+
+    stage.environment.reset(stage.root)
+    parsers: tuple[Callable[[str], object], ...] = (
+        parse_score,
+        lambda answer: "\\boxed" in without_scores(answer),
+        lambda answer: TextDomain.action_in(answer) in stage.actions,
+        lambda answer: stage.environment.step(answer).valid,
+        candidate,
+    )
+    for answer in (*GIANTS, *LONG_ROADS):
+        for parse in parsers:
+            start = time.process_time()
+            found = parse(answer)
+            assert time.process_time() - start < SECONDS, answer[:40]
+            assert not found or answer in LONG_ROADS, answer[:40]
+
+
+@pytest.mark.parametrize("style", ["nano", "paper"])
+def test_no_forged_score_reaches_a_judge(
+    frozen_model, style: str, stage: Stage, malformed: list[str]
+) -> None:
+    domain = AlfWorld(style=style)
+    check_no_forged_score_reaches_a_judge(frozen_model, domain, stage.root, malformed)
