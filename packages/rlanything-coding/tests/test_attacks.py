@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from helpers.attacks import ATTACKS, REACHED, Attack
-from helpers.paths import SOURCE, TESTS
+from helpers.paths import PYTHONPATH, TESTS
 from helpers.stage import EXPECTED, TOKEN, Stage, new_stage, run_unprotected
 from rlanything_coding.sandbox.base import Job, Verdict
 from rlanything_coding.sandbox.local import LocalExecutor
@@ -83,7 +83,7 @@ def run_as(
         group=user.pw_gid,
         extra_groups=[],
         cwd="/",
-        env={"PYTHONPATH": str(SOURCE), "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PYTHONPATH": PYTHONPATH, "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from helpers.desktops import WITHOUT_DESKTOP, desktop, needs_application
-from helpers.paths import ROOT, TESTS
+from helpers.paths import PYTHONPATH, TESTS
 from rlanything.domains.base import DomainError
 from rlanything.records import Completion, Step
 from rlanything_osworld import provided
@@ -220,7 +220,7 @@ def test_an_expert_wins_on_a_machine_of_a_providers_own(monkeypatch: pytest.Monk
     python()
     with desktop():
         pass  # or the test is skipped where there is none
-    paths = filter(None, (str(TESTS), str(ROOT / "src"), os.environ.get("PYTHONPATH")))
+    paths = filter(None, (str(TESTS), PYTHONPATH, os.environ.get("PYTHONPATH")))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     options = {"region": "here", "screen_size": [1280, 800]}
     domain = OSWorld(provider="helpers.own_provider:OwnDesktops", provider_options=options)
