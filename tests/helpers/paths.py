@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rlanything.config.shipped import shipped_files
-
 TESTS = Path(__file__).parent.parent
 ROOT = TESTS.parent
 SOURCE = ROOT / "src"
 PACKAGES = ROOT / "packages"
 PYTHONPATH = os.pathsep.join(map(str, [SOURCE, *sorted(PACKAGES.glob("*/src"))]))
 """Where another process finds every package of the checkout."""
-TINY = shipped_files()["tiny"]
+TINY = PACKAGES / "rlanything-alfworld/src/rlanything_alfworld/recipes/tiny.yaml"
