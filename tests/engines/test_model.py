@@ -14,6 +14,7 @@ from transformers import RwkvConfig, RwkvForCausalLM
 
 from helpers.tiny import plain_logits, tiny_model, tiny_tokenizer
 from rlanything.engines.base import ModelError
+from rlanything.engines.hf import loading
 from rlanything.engines.hf.model import LanguageModel, load_model
 
 TOKENIZER = tiny_tokenizer()

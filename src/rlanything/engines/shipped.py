@@ -1,11 +1,11 @@
-"""The tiny models that ship with the package, by the names that recipes call them."""
+"""The tiny models that ship with the package, by their names in recipes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 MODELS = Path(__file__).parent.parent / "nano" / "models"
-"""One folder per role (policy, judge, adapter); those for other domains in a folder of its name."""
+"""One folder per role (policy, judge, adapter); other domains have subfolders by name."""
 
 NAMES = {
     "nano": MODELS,
@@ -17,8 +17,7 @@ NAMES = {
 
 
 def is_path(model: str) -> bool:
-    """Whether a name can only be a place on this machine, and no id of a model hub; a file of a
-    package, as `package:FILE`, is none."""
+    """Whether a name can only be a local path, not a model hub id or `package:FILE`."""
     if ":" in model:
         return False
     path = Path(model)
@@ -26,5 +25,5 @@ def is_path(model: str) -> bool:
 
 
 def resolve(model: str, role: str) -> str:
-    """Returns the folder of a shipped model's role; any other name as it is."""
+    """Returns the folder of a shipped model's role; any other name unchanged."""
     return str(NAMES[model] / role) if model in NAMES else model
