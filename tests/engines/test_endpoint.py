@@ -118,10 +118,10 @@ def test_what_may_pass_is_tried_again(fake: FakeEndpoint, fault: Respond) -> Non
 
 
 FOR_GOOD = [
-    (400, "see what it asks of adapter.model, temperature and max_tokens"),
+    (400, "check its requirements for adapter.model, temperature and max_tokens"),
     (401, "put a valid key into the environment variable MY_KEY"),
     (403, "put a valid key into the environment variable MY_KEY"),
-    (422, "see what it asks of adapter.model"),
+    (422, "check its requirements for adapter.model"),
 ]
 
 
