@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from helpers.command import call
 from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings, RewardConfig
 from rlanything.algorithm.signals import task_signals
-from rlanything.rollout import long_lines
+from rlanything.rollout import lines
 from rlanything.rollout.signals import RolloutsError, Summary, write_signals
 
 GOOD = {"task": "t", "trajectory": "a", "outcome": 1, "steps": [{"scores": [1, -1, 0]}]}
@@ -358,7 +358,7 @@ def test_memory_is_what_it_is_said_to_be(tmp_path):
 
 
 def test_a_line_has_a_limit_also_where_it_is_packed(tmp_path, monkeypatch):
-    monkeypatch.setattr(long_lines, "MOST_BYTES", 1000)
+    monkeypatch.setattr(lines, "MOST_BYTES", 1000)
     content = line().encode() + b"\n" + b" " * 2000
     for name, data in (("rollouts.jsonl", content), ("rollouts.jsonl.gz", gzip.compress(content))):
         path = tmp_path / name

@@ -74,7 +74,7 @@ def test_the_code_of_a_model_is_never_run(
     assert not mark.exists()
     if code:
         [line] = capsys.readouterr().err.splitlines()
-        assert "brings code of its own, which is never run" in line
+        assert "contains code of its own, which is never run" in line
         assert "trust_remote_code" not in line
     else:
         assert model_type == "seed_oss", "without its code it is not known what it is"

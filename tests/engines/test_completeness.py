@@ -87,7 +87,7 @@ def test_layers_that_the_configuration_leaves_out_are_refused(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     configured(folder, num_hidden_layers=1, layer_types=["full_attention"])
-    assert "would be left out" in refusal(folder, capfd)
+    assert "would be ignored" in refusal(folder, capfd)
 
 
 def test_biases_that_the_architecture_has_not_are_refused(
@@ -208,7 +208,7 @@ def test_adapters_of_another_rank_than_they_say_are_refused(
     adapters: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     configured(adapters, "adapter_config.json", r=8)
-    assert "have other shapes" in refusal(adapters, capfd)
+    assert "do not have the shapes" in refusal(adapters, capfd)
 
 
 def test_a_model_whose_own_weights_are_missing_is_refused_with_its_adapters(
@@ -229,7 +229,7 @@ def test_adapters_that_bring_resized_embeddings_are_refused(
 @pytest.mark.parametrize(
     ("base", "said"),
     [
-        (None, "do not say which model they belong to"),
+        (None, "do not name their base model"),
         ("/nowhere/at/all", "there is no such folder"),
         ("ADAPTERS", "which are adapters too"),
     ],
@@ -252,4 +252,4 @@ def test_a_folder_that_is_a_model_and_adapters_is_refused(
     adapters: Path, folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(folder, adapters, dirs_exist_ok=True)
-    assert "holds a whole model and adapters" in refusal(adapters, capfd)
+    assert "holds both a full model and adapters" in refusal(adapters, capfd)

@@ -118,10 +118,10 @@ def test_what_may_pass_is_tried_again(fake: FakeEndpoint, fault: Respond) -> Non
 
 
 FOR_GOOD = [
-    (400, "see what it asks of adapter.model, temperature and max_tokens"),
-    (401, "put a key that it takes into the environment variable MY_KEY"),
-    (403, "put a key that it takes into the environment variable MY_KEY"),
-    (422, "see what it asks of adapter.model"),
+    (400, "check its requirements for adapter.model, temperature and max_tokens"),
+    (401, "put a valid key into the environment variable MY_KEY"),
+    (403, "put a valid key into the environment variable MY_KEY"),
+    (422, "check its requirements for adapter.model"),
 ]
 
 
@@ -237,10 +237,10 @@ def test_a_wrong_address_is_named(fake: FakeEndpoint) -> None:
     ("fault", "said"),
     [
         (status(429), "answered 429 (no luck) at each of 3 tries; lower adapter.engine.concurr"),
-        (status(500), "answered 500 (no luck) at each of 3 tries; see what its own log says"),
-        (drop, "cannot be reached (RemoteProtocolError) at each of 3 tries; see whether it is up"),
+        (status(500), "answered 500 (no luck) at each of 3 tries; check its log"),
+        (drop, "cannot be reached (RemoteProtocolError) at each of 3 tries; check that it"),
         (dribble, "did not answer within 0.3 s at each of 3 tries; raise adapter.engine.timeout_"),
-        (text("{"), "sent invalid JSON at each of 3 tries; see"),
+        (text("{"), "sent invalid JSON at each of 3 tries; check"),
     ],
 )
 def test_after_the_last_try_the_reason_and_a_remedy_are_one_line(
@@ -343,7 +343,7 @@ def test_further_fields_go_out_and_say_nothing_twice(fake: FakeEndpoint) -> None
     extra = {"chat_template_kwargs": {"enable_thinking": False}}
     open_endpoint(fake, extra_body=extra).ask([(HELLO, 1)], SAMPLING)
     assert fake.bodies[0].items() >= {**extra, "max_tokens": 16}.items()
-    with pytest.raises(ValidationError, match="temperature is the role's to say: leave it out"):
+    with pytest.raises(ValidationError, match="temperature comes from the role"):
         open_endpoint(fake, extra_body={**extra, "temperature": 0})
 
 

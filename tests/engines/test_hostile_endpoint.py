@@ -86,7 +86,7 @@ def test_more_text_than_max_tokens_can_be_is_a_fault(fake: FakeEndpoint) -> None
 def test_a_redirect_is_refused_and_names_the_place(fake: FakeEndpoint, number: int) -> None:
     fake.faults.append(redirect(number, "http://user:pw@evil.example/v1?a=b"))
     line = refused(open_endpoint(fake))
-    assert f"answered {number} and points to evil.example, to which prompts do not follow" in line
+    assert f"answered {number} and redirects to evil.example, which is not followed" in line
     assert fake.requests == 1
 
 

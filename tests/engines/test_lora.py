@@ -56,7 +56,7 @@ def test_adapters_of_another_size_are_not_taken_for_those_that_are_asked_for(
 ) -> None:
     add_adapters(model, LoraSettings(rank=4), seed=1)
     add_adapters(model, LoraSettings(rank=4), seed=2)
-    with pytest.raises(ModelError, match="has adapters of rank 4 and alpha 32, and lora asks for"):
+    with pytest.raises(ModelError, match="has adapters of rank 4 and alpha 32, but lora asks for"):
         add_adapters(model, LoraSettings(rank=8), seed=1)
 
 

@@ -131,7 +131,7 @@ def test_a_decoder_that_fails_on_our_cache_is_refused_not_fatal(monkeypatch):
         raise AttributeError("no such method\nof a cache")
 
     monkeypatch.setattr(RaggedCache, "update", update)
-    assert sharing_problem(network) == "it cannot go on from a cache (no such method)"
+    assert sharing_problem(network) == "it cannot continue from a cache (no such method)"
     assert network.config._attn_implementation == before
 
 
@@ -147,4 +147,4 @@ def test_a_decoder_that_reads_our_cache_wrongly_is_found_out():
         return forward(*args, attention_mask=attention_mask, **more)
 
     attention.forward = forgetful
-    assert "from a cache it computes something else" in (sharing_problem(network) or "")
+    assert "from a cache its states are different" in (sharing_problem(network) or "")

@@ -500,7 +500,7 @@ def test_families_whose_images_look_both_ways_are_shown_none() -> None:
     assert spec is None
     assert why == "models of type gemma3 are not shown images here"
     text = find_vision(tiny_model().network.config, seeing_tokenizer("llava"), dict, ImageBook())
-    assert text == (None, "it is a model of text alone")
+    assert text == (None, "it is a text-only model")
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, kind: str, part: Any, name: str, wrong: Any) -> Any:
@@ -519,7 +519,7 @@ def test_positions_that_are_wrong_are_found_out_before_any_image_is_shown(monkey
     model = measured(monkeypatch, "qwen3_vl", VisionSpec, "positions", depths)
     assert model.vision is None
     assert model.sharing_problem is None
-    assert "images it computes something else" in model.no_vision_reason
+    assert "images its states are different" in model.no_vision_reason
 
 
 def test_a_trie_in_which_images_compute_something_else_is_found_out(monkeypatch) -> None:

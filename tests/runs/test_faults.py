@@ -107,7 +107,7 @@ def test_a_model_without_probabilities_is_named_instead_of_sampled():
 def test_weights_that_diverged_are_called_so_and_not_resumed(tmp_path: Path) -> None:
     model = tiny_model()
     plant_nan(model)
-    with pytest.raises(DivergedError, match="Begin a new run with its learning_rate lower"):
+    with pytest.raises(DivergedError, match="Begin a new run with a lower learning_rate"):
         LanguageModel(model.network, model.tokenizer)
     (tmp_path / "run.sqlite").touch()
     fault, diverged = ValueError("full"), DivergedError()

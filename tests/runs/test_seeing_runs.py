@@ -188,7 +188,7 @@ def test_a_model_that_sees_nothing_is_named_before_the_run_begins(
     said = str(caught.value)
     assert said.startswith(f"{blind}.model: ")
     assert "cannot be shown images" in said
-    assert "it is a model of text alone" in said
+    assert "it is a text-only model" in said
     assert "observe=text" in said
     assert "\n" not in said
     assert not (tmp_path / "run").exists()

@@ -17,7 +17,7 @@ from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GRACE_SECONDS
 from rlanything.engines.hf.text import ModelText
-from rlanything.learning.base import Statistics
+from rlanything.learning.base import Statistics, Updates
 from rlanything.learning.shares import arrange, share
 from rlanything.records import Completion, Sample
 
@@ -88,7 +88,7 @@ def spread_requests(
     return spread
 
 
-class SeatsLearner:
+class SeatsLearner(Updates):
     """One model's learners on all seats: each trains on its share of every minibatch."""
 
     def __init__(self, seats: Seats, role: str, settings: TrainedRoleConfig, seconds: float):
@@ -103,7 +103,6 @@ class SeatsLearner:
         seed: int,
         on_samples: Callable[[int], None] | None = None,
     ) -> Statistics:
-        """Trains on all samples; see `Learner.update`."""
         shares = share(arrange(samples, self._settings, seed), self._seats.size)
         calls = {
             seat: Call(Seat.learn_shared, (self._role, part)) for seat, part in enumerate(shares)

@@ -1,5 +1,5 @@
-"""An end to what takes too long: by a signal in the main thread, by an exception that a watching
-thread sends elsewhere. Both arrive between two instructions of Python."""
+"""Time limits for Python code: by a signal in the main thread, by an exception from a watcher
+thread elsewhere. Both arrive between two Python instructions."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from types import FrameType
 
 SIGNALS = {signal.ITIMER_REAL: signal.SIGALRM, signal.ITIMER_VIRTUAL: signal.SIGVTALRM}
 CLOCKS = {signal.ITIMER_REAL: time.monotonic, signal.ITIMER_VIRTUAL: time.process_time}
-_LOOK_SECONDS = 0.05
-"""Time between two looks at the clocks of other threads."""
+_POLL_SECONDS = 0.05
+"""Interval at which the watcher checks the clocks of other threads."""
 
 
 def in_main_thread() -> bool:
-    """Whether signals arrive here."""
+    """Whether this is the main thread, which receives signals."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def raising_after(seconds: float, error: BaseException, timer: int) -> Iterator[None]:
-    """Raises `error` inside the context once so many seconds of a timer have passed there:
-    `signal.ITIMER_REAL`, or `signal.ITIMER_VIRTUAL` for those of the CPU.
+    """Raises `error` inside the context after this many seconds of a timer: `signal.ITIMER_REAL`,
+    or `signal.ITIMER_VIRTUAL` for CPU time.
 
-    In the main thread an alarm that the caller had set goes on afterwards."""
+    In the main thread, an alarm that the caller had set continues afterwards."""
     if not in_main_thread():
         with _WATCH.watching(seconds, error, timer):
             yield
@@ -51,28 +51,28 @@ def raising_after(seconds: float, error: BaseException, timer: int) -> Iterator[
 
 
 class _Expired(BaseException):
-    """The class of exception that is sent to a thread: only a class can be."""
+    """The exception sent to a thread, which can only be a class."""
 
 
 @dataclass(eq=False, slots=True)
 class _Watched:
-    """A stretch of a thread's work that has a time limit."""
+    """A section of a thread's work that has a time limit."""
 
     thread: int
     clock: int
     end: float
-    """On that clock."""
+    """Deadline on this clock."""
     sent: bool = False
-    """Whether its thread was sent the exception."""
+    """Whether the exception was sent to its thread."""
 
 
 class _Watch:
-    """A thread that looks at the clocks of others, as long as there is something to watch."""
+    """A thread that checks the clocks of others, as long as there is something to watch."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._watched: set[_Watched] = set()
-        self._looking = False
+        self._running = False
 
     @contextmanager
     def watching(self, seconds: float, error: BaseException, timer: int) -> Iterator[None]:
@@ -83,41 +83,41 @@ class _Watch:
         watched = _Watched(thread, clock, time.clock_gettime(clock) + seconds)
         with self._lock:
             self._watched.add(watched)
-            if not self._looking:
-                self._looking = True
-                threading.Thread(target=self._look, name="watch", daemon=True).start()
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="watch", daemon=True).start()
         try:
             try:
                 yield
             finally:
                 self._leave(watched)
         except _Expired:
-            self._leave(watched)  # where it came too early for that
-            if not watched.sent:  # that of a context around this one
+            self._leave(watched)  # in case the exception interrupted the line above
+            if not watched.sent:  # it belongs to an outer context
                 raise
             raise error from None
 
     def _leave(self, watched: _Watched) -> None:
         with self._lock:
             self._watched.discard(watched)
-        if watched.sent:  # and perhaps not raised yet: it must not be raised later
+        if watched.sent:  # perhaps not raised yet, and must not be raised later
             _send(watched.thread, None)
 
-    def _look(self) -> None:
+    def _run(self) -> None:
         while True:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
             with self._lock:
                 for watched in self._watched:
                     if not watched.sent and time.clock_gettime(watched.clock) >= watched.end:
                         watched.sent = True
                         _send(watched.thread, _Expired)
-                self._looking = bool(self._watched)
-                if not self._looking:
+                self._running = bool(self._watched)
+                if not self._running:
                     return
 
 
 def _send(thread: int, kind: type[BaseException] | None) -> None:
-    """Has a thread raise an exception at its next instruction; None: takes one back."""
+    """Makes a thread raise an exception at its next instruction; None: cancels a pending one."""
     given = None if kind is None else ctypes.py_object(kind)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), given)
 

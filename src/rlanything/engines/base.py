@@ -14,7 +14,7 @@ class ModelError(ValueError):
 
 
 class DivergedError(ModelError):
-    """A model, or an update of one, computes no numbers: to go on with it would be no use."""
+    """A model, or an update of one, gives NaN or infinity, so continuing is pointless."""
 
     def __init__(
         self,
@@ -23,18 +23,18 @@ class DivergedError(ModelError):
         super().__init__(what)
 
     def __str__(self) -> str:
-        # Not in what it is made from, or it would say so twice where it comes from another process.
+        # Added here, not to `args`: unpickling would otherwise repeat it.
         return (
-            f"{self.args[0]}. Begin a new run with its learning_rate lower; models may be those of "
+            f"{self.args[0]}. Begin a new run with a lower learning_rate; its models may come from "
             "an earlier checkpoint (policy.model=RUN/checkpoints/iter-00001/policy)"
         )
 
 
 class PromptsTooLong(ModelError):
-    """Some prompts are longer than the engine takes; others could be answered."""
+    """Some prompts are longer than the engine's limit; the others could be answered."""
 
     def __init__(self, message: str, places: Sequence[int]) -> None:
-        """`places`: theirs among the requests."""
+        """`places`: indices of their requests."""
         super().__init__(message, places)
         self.places = tuple(places)
 
@@ -46,10 +46,10 @@ class PromptsTooLong(ModelError):
 class Choices:
     """Restricts a response to `free text <marker> one of the options`.
 
-    Token ids throughout. The marker is one token. Once it appears, what follows must be one of
-    `options` (at least one), each of which includes its end-of-turn token; after `free_tokens`
-    tokens without a marker the marker is forced. The log-probs are renormalised over the tokens
-    that were possible. The free text may be anything: a model may end its turn in it.
+    All values are token ids. The marker is one token. It must be followed by one of `options` (at
+    least one), each of which includes its end-of-turn token; after `free_tokens` tokens without a
+    marker the marker is forced. Log-probs are renormalised over the possible tokens. The free text
+    is unrestricted: a model may end its turn in it.
     """
 
     marker: int
@@ -59,13 +59,14 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt and the seeds of the samples wanted for it (n = len(seeds))."""
+    """One prompt and the seeds of its samples (n = len(seeds))."""
 
     prompt_ids: tuple[int, ...]
     seeds: tuple[int, ...]
     choices: Choices | None = None
     conversation: str = ""
-    """Requests of one conversation may well begin alike. A hint for caches, never for results."""
+    """Conversation id; its requests are likely to share a prefix. A hint for caches that never
+    affects results."""
 
     def __post_init__(self) -> None:
         if not self.prompt_ids:
@@ -74,29 +75,29 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to draw tokens. There is no top-k or top-p: both bias the ratio the learner computes."""
+    """Sampling settings. There is no top-k or top-p: both bias the learner's probability ratio."""
 
     temperature: float
     """0 takes the most likely token."""
     max_tokens: int
-    """Limit of a response; longer ones stop with `stop_reason` "length"."""
+    """Token limit of a response; longer ones stop with `stop_reason` "length"."""
 
 
 class Engine(Protocol):
     """Generates text with one language model.
 
-    The tokens of a sample depend on its prompt, its seed and the weights, not on what else is in
-    the batch (up to the rounding of the arithmetic).
+    A sample depends on its prompt, its seed and the weights, but not on the rest of the batch (up
+    to rounding).
     """
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
-        """Returns completions [requests][n]. Raises `PromptsTooLong` where some are."""
+        """Returns completions [requests][n]. Raises `PromptsTooLong`."""
         ...
 
     def sync_weights(self) -> None:
-        """Forgets everything computed with the old weights."""
+        """Takes over the model's current weights and drops everything computed with old ones."""
         ...
 
     def release_cache(self) -> None:
-        """Gives memory back that others may need: nothing is asked for a while."""
+        """Frees memory for other models, before a while without requests."""
         ...

@@ -1,4 +1,4 @@
-"""Messages between two processes, none of which is waited for without end."""
+"""Messages between two processes, with time limits."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _PIECE = 1 << 20
 class Channel:
     """Sends and receives picklable objects over one end of a socket pair.
 
-    Raises `TimeoutError` where the other end is too slow, and `EOFError` where it is gone; after
-    either nothing more can be sent or received."""
+    Raises `TimeoutError` if the other end is too slow, and `EOFError` if it is gone. After either
+    error the channel is unusable."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
 
     @property
     def fileno(self) -> int:
-        """The file descriptor, to wait at for messages of several processes."""
+        """The file descriptor, for waiting on several channels."""
         return self._socket.fileno()
 
     def send(self, message: Any, seconds: float | None = None) -> None:
-        """Returns once the message is handed over (None: whenever that is)."""
+        """Sends a message, within a time limit unless that is None."""
         data = pickle.dumps(message)
         self._socket.settimeout(seconds)
         try:
@@ -36,7 +36,7 @@ class Channel:
             raise EOFError from error
 
     def receive(self, seconds: float | None = None) -> Any:
-        """Returns the next message, all of it, within so many seconds."""
+        """Returns the next message, within a time limit unless that is None."""
         deadline = None if seconds is None else time.monotonic() + seconds
         (size,) = _HEADER.unpack(self._read(_HEADER.size, deadline))
         return pickle.loads(self._read(size, deadline))
@@ -48,7 +48,7 @@ class Channel:
         read = bytearray()
         while len(read) < size:
             if deadline is not None:
-                # A time-out of 0 would mean not to wait at all, and to raise something else.
+                # A timeout of 0 would mean non-blocking, with other errors.
                 self._socket.settimeout(max(deadline - time.monotonic(), 1e-3))
             try:
                 piece = self._socket.recv(min(size - len(read), _PIECE))

@@ -1,4 +1,4 @@
-"""A process that works for this one, at the other end of a channel."""
+"""A child process at the other end of a channel."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from rlanything.engines.channel import Channel
 from rlanything.plugins import child_environment
 
 LAST_WORDS = 400
-"""Characters of the last line of a process that died."""
+"""Number of characters shown of a dead process's last line."""
 LAST_SECONDS = 5.0
-"""What one that hung up may take to end."""
+"""Time for a process to end after it closed its channel."""
 
 
 class Child:
-    """A process that runs the `main` of a module, the channel to it, and what it prints.
+    """A process that runs the `main` of a module, the channel to it, and its output.
 
-    `main` finds the number of its end of the channel in `sys.argv[1]`, and those of `descriptors`
-    behind it. The process ends with this object, also where this program ends by an error."""
+    `main` gets the file descriptor of its end of the channel in `sys.argv[1]`, followed by
+    `descriptors`. The process ends with this object, even if this program ends with an error."""
 
     def __init__(
         self, module: str, environment: Mapping[str, str], descriptors: Sequence[int] = ()
     ) -> None:
-        """`environment`: what its own has beside, or in place of, what this process's has."""
+        """`environment`: variables added to, or replacing, those of this process."""
         self._log = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as the process
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours)
-        # Not by `-m`: what the module sends would have another name here.
+        # Without `-m`, which would name the module `__main__` in pickled classes.
         code = f"from {module} import main; main()"
         with theirs:
             passed = [theirs.fileno(), *descriptors]
@@ -46,10 +46,10 @@ class Child:
             )
         self.id = self._process.pid
         self.kill = weakref.finalize(self, _end, self._process, self.channel)
-        """Ends it, once."""
+        """Ends the process; further calls do nothing."""
 
     def last_words(self) -> str:
-        """Returns how it ended, and the last line that it printed."""
+        """Returns its exit status and its last line of output."""
         try:
             status = self._process.wait(LAST_SECONDS)
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""A time limit for generation: a call that hangs must not hang the run."""
+"""A time limit for generation, so that a hanging call does not hang the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlanything.engines.base import Engine, Request, Sampling
 from rlanything.records import Completion
 
 GRACE_SECONDS = 30.0
-"""A call that does not even return to Python by then is ended with its process."""
+"""Extra time after which a call that never returned to Python is ended with its process."""
 
 
 class GenerationTimeout(ValueError):
@@ -21,7 +21,7 @@ class GenerationTimeout(ValueError):
 
 
 class TimedEngine:
-    """An engine whose calls may take `seconds` each; `name` is the role it serves."""
+    """An engine with a time limit of `seconds` per call; `name`: the role it serves."""
 
     def __init__(self, engine: Engine, seconds: float, name: str) -> None:
         self._engine = engine
@@ -41,9 +41,9 @@ class TimedEngine:
 
     @contextmanager
     def _deadline(self, requests: int) -> Iterator[None]:
-        # The end comes between two Python instructions, so not for a library that hangs.
-        # To the process's own stderr: what stands in for it, in a notebook say, is no file.
-        # One timer serves the whole process: it is the main thread's.
+        # The exception arrives between two Python instructions, so not while a library hangs;
+        # faulthandler covers that. It needs the real stderr, because a notebook's is not a file,
+        # and has one timer per process, which the main thread uses.
         stderr = sys.__stderr__ if in_main_thread() else None
         if stderr is not None:
             limit = self._seconds + GRACE_SECONDS

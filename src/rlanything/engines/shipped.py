@@ -18,8 +18,7 @@ folder a role."""
 
 
 def is_path(model: str) -> bool:
-    """Whether a name can only be a place on this machine, and no id of a model hub; a file of a
-    package, as `package:FILE`, is none."""
+    """Whether a name can only be a local path, not a model hub id or `package:FILE`."""
     if ":" in model:
         return False
     path = Path(model)
@@ -35,5 +34,5 @@ def domain_of(model: str) -> str | None:
 
 
 def resolve(model: str, role: str) -> str:
-    """Returns the folder of a shipped model's role; any other name as it is."""
+    """Returns the folder of a shipped model's role; any other name unchanged."""
     return str(NAMES[model] / role) if model in NAMES else model

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 from rlanything.domains.thoughts import answer_start
 from rlanything.domains.winning import as_good
@@ -37,6 +37,8 @@ PACKED = ".gz"
 COLUMNS = ".parquet"
 _PROGRESS_BYTES = 1 << 20
 _CACHED_STEPS = 1 << 16
+MOST_BYTES = 256 << 20
+"""Longest line: one trajectory with all its texts."""
 _END = b"\3"
 """Ends a step; a score is stored plus one."""
 
@@ -97,6 +99,23 @@ def open_rollouts(path: Path) -> Iterator[tuple[Iterable[bytes], int, Callable[[
                 raise RolloutsError(
                     f"{path}: not a complete gzip file ({error}); pack it again"
                 ) from error
+
+
+def limited_lines(path: Path, file: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the lines of a file. Raises `RolloutsError` for a line that is too long (a packed file
+    may have one of a thousand times its size), before all of it is in memory."""
+    if not hasattr(file, "readline"):  # rows of a table
+        yield from file
+        return
+    source, number = cast("BinaryIO", file), 0
+    while line := source.readline(MOST_BYTES + 1):
+        number += 1
+        if len(line) > MOST_BYTES:
+            raise RolloutsError(
+                f"{path}, line {number}: longer than {MOST_BYTES >> 20} MiB; write each trajectory "
+                "on a line of its own"
+            )
+        yield line
 
 
 def read_rollouts(

@@ -37,11 +37,11 @@ from rlanything.rollout.lines import (
     SHAPE,
     STANDARD,
     RolloutsError,
+    limited_lines,
     open_rollouts,
     read_rollouts,
     read_scores,
 )
-from rlanything.rollout.long_lines import limited_lines
 
 __all__ = ["RolloutsError", "Summary", "write_signals"]
 

@@ -1,7 +1,7 @@
-"""Attention over a trie: a token sees its ancestors and itself, and nothing else is computed.
+"""Attention over a trie: a token attends to its ancestors and itself, and nothing else is computed.
 
-A trie is laid out depth first, so that a node's descendants follow it without a gap, and one number
-a node describes it: `ends[k]`, one past the last descendant of k. Then
+A trie is laid out depth first, so that a node's descendants follow it without a gap. One number per
+node describes it: `ends[k]`, one past the last descendant of k. Then
 
     q sees k  where  k <= q < ends[k].
 
@@ -24,13 +24,14 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 ATTENTION = "rlanything"
 BEYOND_MASKS = ("dropout", "position_bias", "softcap", "cache", "output_attentions")
-"""What an attention may have that a mask does not say."""
+"""Attention features that a mask does not express."""
 TILE = 128
-"""Queries that look at the same keys; on CPUs 64 and 256 are slower, and it is Flex's own block."""
+"""Number of queries that share keys; FlexAttention's block size, and faster on CPUs than 64 and
+256."""
 
 
 class Layout(Protocol):
-    """How the nodes of a trie look at one another."""
+    """The attention pattern of a trie's nodes."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> Tensor:
         """[1, nodes, heads, dim] for query [1, heads, nodes, dim] and key and value
@@ -39,47 +40,47 @@ class Layout(Protocol):
 
 
 def layout_of(ends: np.ndarray, device: torch.device) -> Layout:
-    """Returns FlexAttention where there is a backward pass for it, tiles elsewhere."""
+    """Returns FlexAttention on devices with a backward pass for it, tiles elsewhere."""
     return FlexLayout(ends, device) if device.type == "cuda" else TileLayout(ends, device)
 
 
 def trie_arguments(ends: np.ndarray, device: torch.device) -> dict[str, Any]:
-    """Returns what a decoder is called with, beside ids and positions, to compute a trie.
+    """Returns a decoder's arguments, besides ids and positions, for computing a trie.
 
-    A mask of four dimensions is passed on untouched, so none is built: the layout is it."""
+    A 4-dimensional mask is passed through unchanged, so this one is a dummy: the layout replaces
+    it."""
     mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device)
     return {"attention_mask": mask, "use_cache": False, "layout": layout_of(ends, device)}
 
 
 def visible(ends: np.ndarray, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """Returns [queries, keys], True where the query's node sees the key's."""
+    """Returns [queries, keys], True if the query's node sees the key's."""
     return (keys <= queries[:, None]) & (queries[:, None] < ends[keys])
 
 
 def tile_keys(ends: np.ndarray, start: int) -> np.ndarray:
-    """Returns the nodes that those in the tile at `start` see, in order.
+    """Returns the nodes seen from the tile at `start`, in order.
 
-    Depth first, whatever lies before the tile and is an ancestor of one of its nodes is one of its
-    first node: it reaches over that one."""
+    In depth-first order, any ancestor before the tile of one of its nodes is also an ancestor of
+    its first node."""
     ancestors = np.flatnonzero(ends[:start] > start)
     return np.concatenate([ancestors, np.arange(start, min(start + TILE, len(ends)))])
 
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """Tiles with about equally many keys, padded to the most."""
+    """Tiles with similar numbers of keys, padded to the largest."""
 
     keys: Tensor
-    """[tiles, keys], node numbers."""
+    """Node numbers [tiles, keys]."""
     sees: Tensor
-    """[tiles, TILE, keys]"""
+    """Mask [tiles, TILE, keys]."""
 
 
 class TileLayout:
-    """Each tile of queries against its ancestors and itself only, by SDPA with a boolean mask.
+    """SDPA with a boolean mask of each tile of queries against its ancestors and itself.
 
-    The work is a node's depth, not the size of the trie: the dense mask of a trie is mostly empty.
-    """
+    The work per node is its depth, not the size of the trie, whose dense mask is mostly empty."""
 
     def __init__(self, ends: np.ndarray, device: torch.device) -> None:
         starts = range(0, len(ends), TILE)
@@ -100,11 +101,11 @@ class TileLayout:
         heads, nodes, dim = query.shape[1:]
         shared = key.shape[1]
         padding = -nodes % TILE
-        # Query heads that share a key head become rows of one tile: keys are never repeated.
+        # Query heads that share a key head become rows of one tile, so keys are never repeated.
         tiles = functional.pad(query[0], (0, 0, 0, padding))
         tiles = tiles.view(shared, heads // shared, -1, TILE, dim).permute(2, 0, 1, 3, 4)
         tiles = _rows(tiles.flatten(1), self._order).view(len(self._order), shared, -1, dim)
-        key_rows, value_rows = (each[0].transpose(0, 1).flatten(1) for each in (key, value))
+        key_rows, value_rows = (states[0].transpose(0, 1).flatten(1) for states in (key, value))
         outputs: list[Tensor] = []
         done = 0
         for bucket in self._buckets:
@@ -131,35 +132,35 @@ class TileLayout:
 def _bucket(
     ends: np.ndarray, starts: list[int], keys: list[np.ndarray], device: torch.device
 ) -> _Bucket:
-    width = max(len(each) for each in keys)
+    width = max(map(len, keys))
     padded = np.zeros((len(keys), width), dtype=np.int64)
     sees = np.zeros((len(keys), TILE, width), dtype=bool)
     for row, (start, nodes) in enumerate(zip(starts, keys, strict=True)):
         queries = np.arange(start, min(start + TILE, len(ends)))
         padded[row, : len(nodes)] = nodes
         sees[row, : len(queries), : len(nodes)] = visible(ends, queries, nodes)
-        # A row that saw nothing would be NaN, which no mask takes out of a gradient again.
+        # A row without keys would be NaN, which masks cannot remove from gradients.
         sees[row, len(queries) :, 0] = True
     return _Bucket(torch.from_numpy(padded).to(device), torch.from_numpy(sees).to(device))
 
 
 def _rows(table: Tensor, rows: Tensor) -> Tensor:
-    """Returns rows of a table [rows, width]. Unlike indexing, an embedding's backward pass adds up
-    what belongs to one row in a fixed order, and fast."""
+    """Returns rows of a table [rows, width]. Unlike indexing, an embedding's backward pass sums the
+    gradients of a row in a fixed order, and fast."""
     return functional.embedding(rows, table)
 
 
 class FlexLayout:
-    """FlexAttention with a block mask: blocks that no query of a tile sees are skipped, and blocks
-    that all of them see whole are not asked key by key."""
+    """FlexAttention with a block mask: blocks that no query of a tile sees are skipped, and fully
+    visible blocks need no mask."""
 
     def __init__(self, ends: np.ndarray, device: torch.device) -> None:
         starts = range(0, len(ends), TILE)
         seen = [np.unique(tile_keys(ends, start) // TILE) for start in starts]
-        # Padding to whole tiles sees itself: a query that sees nothing has no defined attention.
+        # Padding sees itself: attention is undefined for a query without keys.
         padding = np.arange(len(ends), len(seen) * TILE) + 1
         reach = np.concatenate([ends, padding])
-        # How far all keys of a block reach.
+        # The last query that sees all keys of a block.
         common = reach.reshape(-1, TILE).min(1)
         whole, partly = list[np.ndarray](), list[np.ndarray]()
         for row, tiles in enumerate(seen):
@@ -192,7 +193,8 @@ class FlexLayout:
 
 
 def _block_lists(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Returns how many blocks each row has, [1, 1, rows], and which, [1, 1, rows, rows]."""
+    """Returns the number of blocks of each row, [1, 1, rows], and the blocks, [1, 1, rows,
+    rows]."""
     blocks = np.zeros((1, 1, len(rows), len(rows)), dtype=np.int32)
     for row, tiles in enumerate(rows):
         blocks[0, 0, row, : len(tiles)] = tiles
@@ -200,7 +202,7 @@ def _block_lists(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, 
     return torch.from_numpy(counts).to(device), torch.from_numpy(blocks).to(device)
 
 
-# Whole: where it cannot be compiled it fails, rather than fall back to a dense mask in silence.
+# fullgraph: fail if it cannot be compiled, instead of silently using a dense mask.
 _compiled_flex: Any = torch.compile(flex_attention, fullgraph=True)
 
 
@@ -214,10 +216,10 @@ def attend(
     layout: Layout | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """The attention that transformers calls in every layer. The layout comes through the decoder's
-    arguments.
+    """The attention function that transformers calls in every layer; the layout comes from the
+    decoder's arguments.
 
-    Raises `NotImplementedError` for attention that is more than a scaled dot product."""
+    Raises `NotImplementedError` for anything beyond scaled dot-product attention."""
     if layout is None:
         if attention_mask is not None and not any(more.get(name) for name in BEYOND_MASKS):
             return _grouped(query, key, value, attention_mask, scaling), None
@@ -225,11 +227,11 @@ def attend(
             module, query, key, value, attention_mask, scaling=scaling, **more
         )
     if more.get("dropout"):
-        raise NotImplementedError("dropout would tear sampler and learner apart; use eval()")
+        raise NotImplementedError("dropout would make sampler and learner differ; use eval()")
     for name in ("sliding_window", "softcap", "position_bias", "s_aux"):
         if more.get(name) is not None:
             raise NotImplementedError(f"its attention has {name}")
-    # With autocast queries and keys leave RoPE in float32.
+    # With autocast, RoPE returns queries and keys in float32.
     query, key = query.to(value.dtype), key.to(value.dtype)
     return layout.attend(query, key, value, scaling), None
 
@@ -237,8 +239,8 @@ def attend(
 def _grouped(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None
 ) -> Tensor:
-    """Computes SDPA [rows, width, heads, dim] in which the query heads that share a key head become
-    rows of one: repeated keys, as transformers has them, take three times as long on CPUs."""
+    """Computes SDPA [rows, width, heads, dim] with query heads that share a key head as rows of
+    one. Repeating keys, as transformers does, takes three times as long on CPUs."""
     rows, heads, width, dim = query.shape
     shared = key.shape[1]
     seen = functional.scaled_dot_product_attention(
@@ -248,8 +250,8 @@ def _grouped(
         attn_mask=mask.expand(-1, -1, width, -1).repeat(1, 1, heads // shared, 1),
         scale=scaling,
     )
-    # Values may be narrower than keys, and what is seen is as wide as they are. Not `view`: kernels
-    # of GPUs lay it out with positions before heads.
+    # Values may be narrower than keys, hence -1. GPU kernels return positions before heads, so this
+    # cannot be a `view`.
     return seen.reshape(rows, heads, width, -1).transpose(1, 2)
 
 

@@ -1,7 +1,7 @@
-"""A key/value cache whose rows have their own lengths and survive from one call to the next.
+"""A KV cache whose rows have individual lengths and persist between calls.
 
-An agent's next prompt is its last one plus its answer plus what the environment said, so most of a
-prompt is already here. Rows are found again by the tokens they hold.
+An agent's next prompt is its last one plus its answer plus the environment's reply, so most of a
+prompt is already cached. Rows are matched by their tokens.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import torch
 from torch import Tensor
 
 KEPT_ROWS = 256
-"""Conversations remembered at once; more only if one call has more."""
+"""Number of conversations kept at once; more only if one call has more."""
 
 
 class RaggedCache:
     """Keys and values [rows, heads, capacity, head_dim] per layer, right-padded.
 
-    `update` is called once per layer and forward pass (see `decoder_cache`), and writes each row's
-    new tokens behind that row's own length.
+    `update` is called once per layer and forward pass (see `decoder_cache`), and appends each row's
+    new tokens at that row's own length.
     """
 
     def __init__(self) -> None:
         self.tokens: list[list[int]] = []
-        """The tokens each row holds; `len(tokens[row])` is the row's length."""
+        """Tokens of each row; `len(tokens[row])` is the row's length."""
         self._places: list[int] = []
-        """Where in storage each row is."""
+        """Storage index of each row."""
         self._conversations: OrderedDict[tuple[str, int], int] = OrderedDict()
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
         self._rows: slice | Tensor = slice(0, 0)
         self._columns = torch.zeros(1, 1, dtype=torch.long)
         self._targets: tuple[Tensor, Tensor] | None = None
-        """Where in storage the pass writes, rows and columns, on the storage's device."""
+        """Rows and columns that the pass writes to, on the storage's device."""
         self._written = 0
-        """Columns that passes wrote to since rows were assigned."""
+        """Number of columns written since rows were assigned."""
 
     def assign(self, conversations: Sequence[str], prompts: Sequence[Sequence[int]]) -> list[int]:
-        """Returns a row for each prompt, cut to the tokens they share.
+        """Returns a row for each prompt, cut to the prefix they share.
 
-        A conversation keeps its row while it is among the latest; where it is named twice at once,
-        the second has a row of its own. At least one token of a prompt is left to compute, because
+        A conversation keeps its row while it is among the latest; a second request of the same
+        conversation gets another row. At least one token of a prompt is left to compute, because
         its logits are needed."""
         self._written = 0
         rows: list[int] = []
@@ -61,7 +61,7 @@ class RaggedCache:
         return rows
 
     def _free_row(self, needed: int) -> int:
-        """Returns a new row, or that of the conversation that was silent longest."""
+        """Returns a new row, or the row of the least recently used conversation."""
         if len(self.tokens) < max(needed, KEPT_ROWS):
             self.tokens.append([])
             self._places.append(len(self._places))
@@ -69,7 +69,7 @@ class RaggedCache:
         return self._conversations.popitem(last=False)[1]
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Makes a row begin with the first `length` tokens of another, and end there."""
+        """Replaces a row's content by the first `length` tokens of another."""
         self.tokens[target] = self.tokens[source][:length]
         one, other = self._places[source], self._places[target]
         for keys, values in self._layers.values():
@@ -77,11 +77,11 @@ class RaggedCache:
                 store[other, :, :length] = store[one, :, :length]
 
     def bring_together(self, rows: Sequence[int]) -> list[int]:
-        """Moves rows next to one another, so that passes over them need no copy of what they hold.
-        Returns the order, as indices into `rows`, in which they lie and are to be passed on."""
+        """Makes rows adjacent in storage, so that passes over them need no copies. Returns their
+        order in storage as indices into `rows`."""
         places = [self._places[row] for row in rows]
         count = len(rows)
-        # The stretch of storage where most of them are already.
+        # Find the section of storage that already has most of them.
         taken = np.zeros(len(self._places) + 1, dtype=np.int64)
         taken[1:][places] = 1
         inside = taken.cumsum()
@@ -95,13 +95,13 @@ class RaggedCache:
         return sorted(range(count), key=lambda i: self._places[rows[i]])
 
     def _swap(self, some: Sequence[int], others: Sequence[int]) -> None:
-        """Gives each of some rows the place of the one beside it among the others."""
+        """Swaps the storage of paired rows."""
         if not some:
             return
         old = [self._places[row] for row in (*some, *others)]
         new = [self._places[row] for row in (*others, *some)]
-        # Continuations reach beyond what their row holds, also those that have ended: their row
-        # may hold them yet, and may be longer than all that are still in the making.
+        # Include continuations, which extend beyond their row's length. Ended ones may still be
+        # appended to it, and may be longer than all unfinished ones.
         end = max(self._written, *(len(self.tokens[row]) for row in (*some, *others)))
         for layer, (keys, values) in self._layers.items():
             for store in self._reserve(layer, keys, values, end):
@@ -112,8 +112,8 @@ class RaggedCache:
     def begin(self, rows: Sequence[int], width: int) -> tuple[Tensor, Tensor]:
         """Prepares a forward pass of `width` new (possibly padded) tokens on each of `rows`.
 
-        Returns position_ids [rows, width] and a boolean mask [rows, 1, width, keys], True where a
-        query may look."""
+        Returns position_ids [rows, width] and a boolean mask [rows, 1, width, keys], True for keys
+        that a query sees."""
         lengths = self._select(rows)
         self._place(lengths + torch.arange(width))
         mask = self._keys() <= self._columns[..., None]
@@ -122,12 +122,12 @@ class RaggedCache:
     def begin_branches(
         self, rows: Sequence[int], branches: int, drawn: int
     ) -> tuple[Tensor, Tensor]:
-        """Prepares the same for one more token on each of so many continuations of each row's
-        tokens, all of which have `drawn` tokens so far. They take turns in storage, and see only
-        their own.
+        """Prepares the same for one more token on each of `branches` continuations of each row, all
+        of which have `drawn` tokens so far. They are interleaved in storage, and each only sees
+        itself and the row.
 
-        What the row holds stays as it is; its continuations are to be computed without a pass
-        of another kind between."""
+        The row itself does not change; no other kind of pass may come between its continuations'
+        passes."""
         lengths = self._select(rows)
         self._place(lengths + drawn * branches + torch.arange(branches))
         behind = self._keys() - lengths[..., None]
@@ -139,30 +139,30 @@ class RaggedCache:
     def _select(self, rows: Sequence[int]) -> Tensor:
         """Selects the rows of the next pass; returns their lengths [rows, 1]."""
         places = [self._places[row] for row in rows]
-        neighbours = all(b == a + 1 for a, b in pairwise(places))
-        # A slice is a view; an index copies what it selects.
-        self._rows = slice(places[0], places[-1] + 1) if neighbours else torch.tensor(places)
+        adjacent = all(b == a + 1 for a, b in pairwise(places))
+        # A slice is a view; an index copies.
+        self._rows = slice(places[0], places[-1] + 1) if adjacent else torch.tensor(places)
         return torch.tensor([[len(self.tokens[row])] for row in rows], dtype=torch.long)
 
     def _place(self, columns: Tensor) -> None:
-        """Says to which columns [rows, width] the next pass writes."""
+        """Sets the columns [rows, width] that the next pass writes to."""
         self._columns = columns
         self._targets = None
         self._written = max(self._written, int(columns.max()) + 1)
 
     def _keys(self) -> Tensor:
-        """Returns the columns that the next pass may look at."""
+        """Returns the columns that the next pass may see."""
         return torch.arange(self.width)
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """Stores new keys and values [rows, heads, width, head_dim]; returns all of them so far."""
-        # With autocast keys leave RoPE in float32, and attention would round all of them again for
-        # every token that is drawn.
+        # With autocast, RoPE returns keys in float32, and attention would round all of them again
+        # for every sampled token.
         keys = keys.to(values.dtype)
         end = self.width
         store_k, store_v = self._reserve(layer_idx, keys, values, end)
         if self._targets is None:
-            # Moved once a pass: every layer writes to the same places.
+            # Moved once per pass: every layer writes to the same places.
             rows = self._rows
             if isinstance(rows, slice):
                 rows = torch.arange(rows.start, rows.stop)
@@ -176,18 +176,18 @@ class RaggedCache:
 
     @property
     def longest(self) -> int:
-        """Number of tokens that the longest row of the current pass had before it."""
+        """Length of the longest row before the current pass."""
         return int(self._columns[:, 0].max())
 
     @property
     def width(self) -> int:
-        """Number of keys that the current pass may look at."""
+        """Number of keys that the current pass may see."""
         return int(self._columns.max()) + 1
 
     def _reserve(
         self, layer: int, keys: Tensor, values: Tensor, columns: int
     ) -> tuple[Tensor, Tensor]:
-        """Returns storage of a layer that holds every row and at least `columns`."""
+        """Returns a layer's storage, grown to all rows and at least `columns`."""
         rows = len(self.tokens)
         old = self._layers.get(layer)
         if old is None:
@@ -196,7 +196,7 @@ class RaggedCache:
             return old
         else:
             rows, columns = _grown(old[0].shape[0], rows), _grown(old[0].shape[2], columns)
-        # Zeros, not garbage: a masked NaN would still poison the attention it is masked from.
+        # Zeros, because a NaN would poison attention even where it is masked.
         new = tuple(
             like.new_zeros(rows, like.shape[1], columns, like.shape[3]) for like in (keys, values)
         )
@@ -208,13 +208,12 @@ class RaggedCache:
 
 
 def _grown(capacity: int, needed: int) -> int:
-    """Returns a capacity of at least `needed`; it grows by half at least, and so rarely."""
+    """Returns a capacity of at least `needed`; it grows by at least half, so that this is rare."""
     return capacity if capacity >= needed else max(needed, capacity * 3 // 2)
 
 
 def shared_length(held: Sequence[int], prompt: Sequence[int]) -> int:
-    """Returns how many tokens two sequences share from their start, by bisection over slice
-    comparisons."""
+    """Returns the length of the common prefix, by bisection over slice comparisons."""
     low, high = 0, min(len(held), len(prompt))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""The tokens that may come next, and the distribution over just those."""
+"""The tokens that `Choices` allow next, and the distribution over them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rlanything.engines.base import Choices
 
 
 class ChoiceWalker:
-    """Says which tokens may come next: none listed means any."""
+    """Tracks the tokens that may come next."""
 
     def __init__(self, choices: Choices) -> None:
         if not all(choices.options) or not choices.options:
@@ -26,13 +26,13 @@ class ChoiceWalker:
                 node = node.setdefault(token, {})
 
     def allowed(self) -> tuple[int, ...]:
-        """Token ids that may come next, sorted; empty: the whole vocabulary."""
+        """Sorted token ids that may come next; empty: the whole vocabulary."""
         if self._node is not None:
             return tuple(sorted(self._node))
         return () if self._free_left > 0 else (self._marker,)
 
     def forced(self) -> Iterator[int]:
-        """Yields the tokens that must come next, up to where there is a choice again."""
+        """Yields the tokens that must come next, up to the next choice."""
         node = self._node
         if node is None:
             if self._free_left > 0:

@@ -1,4 +1,4 @@
-"""Checks that what a model's files hold is the whole model: all else would be random numbers."""
+"""Checks that a model's files contain the whole model; missing weights would be random."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rlanything.engines.base import ModelError
 from rlanything.replies import quoted
 
 _SHOWN = 3
-"""Number of names that a message quotes."""
+"""Number of names quoted in a message."""
 _PEFT_PREFIX = "base_model.model."
 _OLD_BUFFERS = (".masked_bias", ".inv_freq")
 """Constants that older versions of transformers saved next to the weights."""
 
 
 def read_network(auto: Any, place: str, source: str, **files: Any) -> PreTrainedModel:
-    """Returns the float32 network that the files in a folder, or a GGUF file in it, hold.
+    """Returns the float32 network in a folder's files, or in a GGUF file in it.
 
-    Raises `ModelError` if a weight of the architecture is not in the files or has another shape
-    there (transformers would fill in random numbers), or if the files have more weights for the
-    same layers than the architecture has (transformers would leave them out)."""
+    Raises `ModelError` if a weight of the architecture is missing or has another shape
+    (transformers would use random numbers), or if the files have more weights for the same layers
+    than the architecture (transformers would ignore them)."""
     with _without_report():
         network, report = auto.from_pretrained(
             place,
@@ -43,10 +43,10 @@ def read_network(auto: Any, place: str, source: str, **files: Any) -> PreTrained
 
 
 def read_adapters(network: Any, folder: str, source: str) -> None:
-    """Puts the adapters that a folder holds on the network they belong to, as float32.
+    """Adds a folder's adapters to the network they belong to, as float32.
 
-    Raises `ModelError` if one of their weights is missing or has another shape, or if there are
-    weights in the folder that belong to no adapter."""
+    Raises `ModelError` if an adapter weight is missing or has another shape, or if the folder has
+    weights that belong to no adapter."""
     if (file := Path(folder) / "adapter_model.safetensors").is_file():
         with safe_open(file, framework="pt") as tensors:
             own = {name.removeprefix(_PEFT_PREFIX) for name in tensors.keys()}  # noqa: SIM118
@@ -54,7 +54,7 @@ def read_adapters(network: Any, folder: str, source: str) -> None:
             raise ModelError(
                 f"the adapters of model {source!r} come with changed weights of the model itself "
                 f"({_some(whole)}), as after its vocabulary was resized: merge them into the model "
-                "(peft's merge_and_unload) and give that folder"
+                "(peft's merge_and_unload) and use that folder"
             )
     try:
         with _without_report():
@@ -63,10 +63,10 @@ def read_adapters(network: Any, folder: str, source: str) -> None:
         if "ignore_mismatched_sizes" not in str(error):
             raise
         raise ModelError(
-            f"the adapters of model {source!r} have other shapes than its adapter_config.json and "
-            "the model they belong to say: check base_model_name_or_path and r in it"
+            f"the adapters of model {source!r} do not have the shapes of its adapter_config.json "
+            "and their model: check base_model_name_or_path and r in it"
         ) from error
-    if report is not None:  # older versions of transformers say nothing
+    if report is not None:  # older versions of transformers return nothing
         _check_report(network, report.to_dict(), source)
     for name, weights in network.named_parameters():
         if ".lora_" in name:
@@ -76,9 +76,9 @@ def read_adapters(network: Any, folder: str, source: str) -> None:
 def check_vocabulary(
     network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str
 ) -> None:
-    """Raises `ModelError` if the tokenizer has words for which the network has no embedding.
+    """Raises `ModelError` if the tokenizer has words without an embedding.
 
-    Special tokens that no chat uses are exempt: some models come with those."""
+    Special tokens that no chat uses are exempt; some models have those."""
     embeddings: Any = network.get_input_embeddings()
     rows = embeddings.weight.shape[0]
     beyond = {word for word, i in tokenizer.get_vocab().items() if i >= rows}
@@ -89,20 +89,20 @@ def check_vocabulary(
     used = {word for word in beyond if word not in special or word in template}
     if used:
         raise ModelError(
-            f"model {source!r} has {rows} embeddings, and its tokenizer {len(used)} words beyond "
-            f"them ({_some(used)}): take the model's own tokenizer, or resize its embeddings "
+            f"model {source!r} has {rows} embeddings, but its tokenizer has {len(used)} words "
+            f"beyond them ({_some(used)}): use the model's own tokenizer, or resize its embeddings "
             "(resize_token_embeddings), train it, and save both"
         )
 
 
 def _check_report(network: nn.Module, report: Mapping[str, Any], source: str) -> None:
-    """Raises `ModelError` for a load that was not that of the whole model."""
+    """Raises `ModelError` if the report of a load shows an incomplete model."""
     if other := sorted(report["mismatched_keys"]):
         name, saved, wanted = other[0]
         raise ModelError(
             f"model {source!r}: {quoted(name)} has shape {list(saved)} in its files and "
-            f"{list(wanted)} by its config.json{_and_more(other)}: make the config.json that of "
-            "the files (vocab_size, where the vocabulary was resized)"
+            f"{list(wanted)} by its config.json{_and_more(other)}: correct config.json (vocab_size "
+            "if the vocabulary was resized)"
         )
     missing, unknown = report["missing_keys"], report["unexpected_keys"]
     if missing:
@@ -110,21 +110,20 @@ def _check_report(network: nn.Module, report: Mapping[str, Any], source: str) ->
         raise ModelError(
             f"model {source!r}: its files lack {len(missing)} of the weights that its config.json "
             f"names ({_some(missing)}){instead}, which would be random numbers. Save it again with "
-            "save_pretrained, if it was compiled or wrapped, of the model inside the wrapper"
+            "save_pretrained; if it was compiled or wrapped, save the model inside the wrapper"
         )
     if dropped := _within(network, unknown):
         raise ModelError(
             f"model {source!r}: its files hold {len(dropped)} weights that its config.json does "
-            f"not name ({_some(dropped)}) and that would be left out: correct config.json (such "
-            "as num_hidden_layers, or whether layers have biases)"
+            f"not name ({_some(dropped)}), which would be ignored: correct config.json (such as "
+            "num_hidden_layers, or whether layers have biases)"
         )
 
 
 def _within(network: nn.Module, names: Collection[str]) -> set[str]:
-    """Returns which of the names in a file are of the network's own layers, or more of these.
+    """Returns the names in a file that belong to the network's own layers, or to more of them.
 
-    Heads of other purposes on top, such as a critic's, towers and heads that predict further
-    tokens are none of them."""
+    This excludes extra heads (such as a critic's, or for predicting further tokens) and towers."""
     modules = {name for name, _ in network.named_modules()}
     buffers = {name for name, _ in network.named_buffers()}
     own = {name for name in names if name not in buffers and not name.endswith(_OLD_BUFFERS)}
@@ -133,8 +132,8 @@ def _within(network: nn.Module, names: Collection[str]) -> set[str]:
     def inside(name: str) -> bool:
         parts = name.split(".")
         above = [".".join(parts[:n]) for n in range(1, len(parts))]
-        known = [each for each in above if each in modules]
-        # In a layer, in one more layer of a list, or next to weights of the same module.
+        known = [module for module in above if module in modules]
+        # In a layer, in an additional layer of a list, or next to weights of the same module.
         return bool(known) and (bool(lists.intersection(known)) or known[-1] == above[-1])
 
     return {name for name in own if inside(name)}
@@ -151,7 +150,7 @@ def _and_more(rest: Collection[Any]) -> str:
 
 @contextmanager
 def _without_report() -> Iterator[None]:
-    """Keeps transformers' table of a load, which quotes what files say, off the terminal."""
+    """Silences transformers' load report, which quotes untrusted files."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

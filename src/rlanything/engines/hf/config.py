@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 KEPT_ROWS, BATCH_ROWS, PREFILL_TOKENS = 256, 128, 16_384
-"""The embedded engine's own limits (engines/hf): conversations whose cache is kept, prompts that
-are answered together, and tokens of one prefill pass."""
+"""The embedded engine's limits (engines/hf): cached conversations, prompts per batch, and tokens of
+one prefill pass."""
 CACHE_ROOM = 1.25
-"""Its cache grows by half at a time: a quarter more than is used, on average."""
+"""Average capacity of its cache over what is used; it grows by half at a time."""
 DRAW_BYTES = 28
-"""A logit while a token is drawn: three times in float32, twice in float64."""
+"""Bytes per logit while sampling: three copies in float32, two in float64."""
 
 
 class EmbeddedEngineConfig(EngineConfig):
@@ -33,15 +33,15 @@ class EmbeddedEngineConfig(EngineConfig):
     """In this process, with transformers."""
 
     def build(self, model: LanguageModel, setting: EngineSetting) -> Engine:
-        """Returns the engine that shares what prompts have in common, where the model allows it."""
+        """Returns an engine with prefix sharing, if the model allows it."""
         from rlanything.engines.deadline import TimedEngine
         from rlanything.engines.hf.engine import embedded_engine
 
         return TimedEngine(embedded_engine(model), setting.timeout_seconds, setting.role)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
-        """Returns its cache and what passes need: weights are the learner's unless these are in
-        shards, and nothing is given back between phases."""
+        """Returns the memory of its cache and passes. It computes with the learner's weights unless
+        these are sharded, and frees nothing between phases."""
         rows, columns = min(workload.conversations, KEPT_ROWS), workload.longest_tokens
         cache = rows * columns * CACHE_ROOM * workload.cache_bytes_per_token
         prefilled = min(workload.new_prompt_tokens, PREFILL_TOKENS)
@@ -49,7 +49,7 @@ class EmbeddedEngineConfig(EngineConfig):
         working = prefilled * workload.pass_bytes_per_token
         working += answers * workload.vocabulary * DRAW_BYTES
         parameters, size = workload.parameters, workload.parameter_bytes
-        how = f"{parameters:,} parameters x {size} B: whole, as the learner's are in shards"
+        how = f"{parameters:,} parameters x {size} B: a full copy, as the learner's are sharded"
         remedy = "a smaller model, or bfloat16"
         copied = MemoryPart("weights to generate with", parameters * size, how, remedy)
         return EngineMemory(
@@ -60,8 +60,8 @@ class EmbeddedEngineConfig(EngineConfig):
                     cache,
                     f"{rows} rows x {columns:,} tokens (the longest) x {CACHE_ROOM:g} (room to "
                     f"grow) x {workload.cache_bytes_per_token:,} B",
-                    "a lower max_tokens or max_steps: many conversations are kept whole; or "
-                    "engine: {name: vllm}",
+                    "a lower max_tokens or max_steps (whole conversations are cached), or engine: "
+                    "{name: vllm}",
                 ),
                 MemoryPart(
                     "generating",

@@ -1,4 +1,4 @@
-"""One line that names a damaged model, whatever libraries raise over its files."""
+"""Turns libraries' errors about a model's files into one line that names the model."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from rlanything.engines.base import ModelError
 from rlanything.replies import quoted
 
 TEMPLATE_SECONDS = 10.0
-"""Most CPU time for one chat to be rendered, which takes milliseconds."""
+"""CPU time limit for rendering one chat, which normally takes milliseconds."""
 
 
 class SlowTemplate(ModelError):
-    """A chat template takes too long, whatever chat it is given."""
+    """A chat template takes too long to render."""
 
 
 class _Overtime(BaseException):
-    """Not an `Exception`, so that nothing inside a template takes it for its own."""
+    """A timeout; not an `Exception`, so that nothing inside a template catches it."""
 
 
 @contextmanager
 def reading(doing: str, remedy: str) -> Iterator[None]:
-    """Turns what is raised inside, while files that somebody else wrote are read or used, into a
-    `ModelError` of one line."""
+    """Turns any error inside, while untrusted files are read or used, into a one-line
+    `ModelError`."""
     try:
         yield
     except ModelError:
         raise
     except BaseException as error:
-        # Rust's panics, such as a tokenizer's, have no class that could be imported.
+        # Rust's panics, such as a tokenizer's, have no importable class.
         panic = type(error).__name__ == "PanicException"
         if not isinstance(error, Exception | _Overtime) and not panic:
             raise
@@ -40,12 +40,11 @@ def reading(doing: str, remedy: str) -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns what a library says is wrong, in one line; the kind of error where that alone says
-    nothing."""
+    """Returns a library's error in one line, with its class if the message is not enough."""
     if isinstance(error, pickle.UnpicklingError):
-        return "it holds more than tensors, which could be code, and is not opened"
+        return "it contains more than tensors, which could be code, and is not opened"
     if "trust_remote_code" in str(error):
-        return "it brings code of its own, which is never run"
+        return "it contains code of its own, which is never run"
     words = quoted(next(iter(str(error).strip().splitlines()), ""))
     plain = isinstance(error, OSError | ValueError | ImportError | _Overtime) and words
     return words if plain else f"{type(error).__name__}{f': {words}' if words else ''}"
@@ -53,8 +52,8 @@ def reason_of(error: BaseException) -> str:
 
 @contextmanager
 def rendering(model: str) -> Iterator[None]:
-    """Limits the time that the chat template of a model takes inside, and names the model where it
-    fails. Raises `SlowTemplate` where that time is over, `ModelError` for other failures."""
+    """Limits the time that a model's chat template takes inside, and names the model if it fails.
+    Raises `SlowTemplate` after that time, `ModelError` for other failures."""
     doing = f"model {model!r} cannot render a chat with its template"
     overtime = _Overtime(f"it takes more than {TEMPLATE_SECONDS:g} s")
     try:

@@ -1,5 +1,4 @@
-"""The `RaggedCache` as transformers' decoders see one: all that is known here of their cache
-interface, which moves between releases."""
+"""Adapts `RaggedCache` to transformers' cache interface, which changes between releases."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from transformers import Cache
 from rlanything.engines.hf.cache import RaggedCache
 
 ARGUMENTS = ("cache", "past_key_values")
-"""Names under which decoders take a cache: the second until transformers 5.23, the first since."""
+"""A decoder's argument for a cache: the second until transformers 5.23, the first since."""
 
 
 class DecoderCache(Cache):
-    """A transformers `Cache` without layers of its own: what a decoder stores goes to `store`."""
+    """A transformers `Cache` that forwards everything to a `RaggedCache`."""
 
     def __init__(self, store: RaggedCache) -> None:
         super().__init__(layers=[])
@@ -33,22 +32,22 @@ class DecoderCache(Cache):
     ) -> tuple[Tensor, Tensor]:
         """Stores new keys and values [rows, heads, width, head_dim]; returns all of them so far.
 
-        Releases differ in what else they pass (`cache_kwargs`, `kwargs`); full attention, the only
-        kind that shares prefixes, needs none of it."""
+        Releases pass different further arguments (`cache_kwargs`, `kwargs`); full attention, the
+        only kind with prefix sharing, needs none of them."""
         return self._store.update(key_states, value_states, layer_idx)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Returns the longest row's length, from which decoders would number tokens without
-        position ids; ours always have them."""
+        """Returns the longest row's length. Decoders would number tokens from it, but always get
+        position ids here."""
         return self._store.longest
 
     def get_mask_sizes(self, query_length: Any, layer_idx: int = 0) -> tuple[int, int]:
-        """Returns number and offset of the keys that a mask would cover; ours is given."""
+        """Returns the number and offset of the keys that a default mask would cover."""
         return self._store.width, 0
 
 
 def cache_arguments(decoder: nn.Module, store: RaggedCache | None) -> dict[str, Any]:
-    """Returns the arguments that make a decoder go on from a cache, or without one."""
+    """Returns a decoder's arguments for a cache; None: it uses none."""
     if store is None:
         return {"use_cache": False}
     return {_argument(type(decoder)): DecoderCache(store), "use_cache": True}

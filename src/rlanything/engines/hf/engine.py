@@ -1,4 +1,4 @@
-"""The embedded engine: any transformers decoder, batched, on the device the model is on."""
+"""The embedded engine: batched generation with any transformers decoder, on the model's device."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from rlanything.records import Completion
 BATCH_ROWS = 128
 PREFILL_TOKENS = 16_384
 MIN_COPIED = 16
-"""Fewer tokens than this are computed again rather than copied from another row."""
+"""Smallest prefix in tokens that is copied from another row; shorter ones are computed again."""
 MAX_PADDING = 1.3
-"""How many padded tokens a prefill batch may compute per real one."""
+"""Largest ratio of padded to real tokens in a prefill batch."""
 
 
 class HFEngine:
     """Generation with a `LanguageModel` that a learner may be training at the same time.
 
-    Prompts are prefilled once: the n samples of a request start from one prefill and are decoded
-    beside one another, prompts of one call compute their common beginning once, and a prompt that
-    begins with the tokens of a recent one of its conversation reuses its keys and values until
-    `sync_weights` or `release_cache`.
+    With prefix sharing: the n samples of a request share one prefill and are decoded in parallel,
+    prompts of one call compute a common prefix once, and a prompt reuses the keys and values of a
+    recent prompt of its conversation until `sync_weights` or `release_cache`.
 
     Raises `ModelError` for models whose sequences cannot share keys and values.
     """
@@ -89,14 +88,14 @@ class HFEngine:
             self._decode([rows[i] for i in chosen], partials, first_logits[chosen], sampling)
             for i, branches in zip(chosen, partials, strict=True):
                 if samples == 1:
-                    # The next prompt of the conversation may go on from here.
+                    # The next prompt of the conversation may continue from here.
                     cache.tokens[rows[i]] += branches[0].token_ids[:-1][: branches[0].computed]
                 completions[i] = [partial.completion(self._lm) for partial in branches]
-        return [each for _, each in sorted(zip(order, completions, strict=True))]
+        return [group for _, group in sorted(zip(order, completions, strict=True))]
 
     def _share_prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
-        """Prefills in waves: a prompt that begins like another waits for that one's keys and
-        values, and computes what it has of its own.
+        """Prefills in waves: a prompt that shares a prefix with another waits for that one's keys
+        and values, and then only computes the rest.
 
         Returns the logits [requests, vocab] of the prompts' last tokens."""
         logits: list[Tensor] = [torch.empty(0)] * len(requests)
@@ -112,13 +111,13 @@ class HFEngine:
     def _waves(
         self, rows: Sequence[int], requests: Sequence[Request]
     ) -> list[dict[int, tuple[int, int]]]:
-        """Returns waves of requests, each with the one it copies from and how many tokens; itself
-        and 0 where it copies nothing. Sources are in earlier waves.
+        """Returns waves of requests, each with the request it copies from and the number of copied
+        tokens; itself and 0 if it copies nothing. Sources are in earlier waves.
 
-        Sorted, a prompt shares most with its neighbour, and as much with the first of all since
-        then that share it: copying from that one keeps waves few."""
+        In sorted order, a prompt shares its longest prefix with its neighbour, and also with the
+        first prompt that has this prefix. Copying from the latter keeps the number of waves low."""
         waves: list[dict[int, tuple[int, int]]] = [{}]
-        # First prompts of ever longer beginnings: request, wave, tokens shared with the one before.
+        # First prompts with ever longer prefixes: request, wave, tokens shared with the one before.
         path: list[tuple[int, int, int]] = []
         before: tuple[int, ...] = ()
         for i in sorted(range(len(requests)), key=lambda i: requests[i].prompt_ids):
@@ -141,7 +140,7 @@ class HFEngine:
         return [dict(sorted(wave.items())) for wave in waves]
 
     def _prefill(self, rows: Sequence[int], requests: Sequence[Request]) -> Tensor:
-        """Computes what the cache lacks of each prompt; returns the logits [requests, vocab] of its
+        """Computes the uncached part of each prompt; returns the logits [requests, vocab] of its
         last token."""
         cache = self._cache
         suffixes = [
@@ -167,7 +166,7 @@ class HFEngine:
 
     def _in_grid(self, columns: Tensor, requests: Sequence[Request]) -> Tensor:
         """Returns the positions [3, requests, width] of the prompts' tokens at columns [requests,
-        width]; any at all behind a prompt's end."""
+        width], with arbitrary values after a prompt's end."""
         rows: list[Tensor] = []
         for line, request in zip(columns, requests, strict=True):
             places = self._lm.positions(request.prompt_ids)
@@ -185,20 +184,20 @@ class HFEngine:
         [rows, vocab] are those of the prompts."""
         cache = self._cache
         batch, samples = list(partials), len(partials[0])
-        # What is drawn is text.
-        shifts = torch.tensor([[self._lm.shift(each[0].request.prompt_ids)] for each in batch])
+        # Sampled tokens are text, so one shift per row suffices.
+        shifts = torch.tensor([[self._lm.shift(row[0].request.prompt_ids)] for row in batch])
         logits = logits.repeat_interleave(samples, 0)
         for drawn in range(sampling.max_tokens):
-            live = [i for i, each in enumerate(batch) if not all(partial.over for partial in each)]
+            live = [i for i, row in enumerate(batch) if not all(partial.over for partial in row)]
             if not live:
                 return
             if len(live) <= len(batch) // 2:
-                # Ended rows ride along until they are the majority: leaving them out costs a copy.
+                # Ended rows stay in the batch until they are the majority: removing them copies.
                 live = [live[i] for i in cache.bring_together([rows[i] for i in live])]
                 logits = logits.unflatten(0, (len(batch), samples))[live].flatten(0, 1)
                 rows, batch = [rows[i] for i in live], [batch[i] for i in live]
                 shifts = shifts[live]
-            every = [partial for each in batch for partial in each]
+            every = [partial for row in batch for partial in row]
             allowed = [partial.next_allowed() for partial in every]
             tokens, logprobs = draw(logits, allowed, [d.next_uniform() for d in every], sampling)
             for partial, token, logprob, among in zip(
@@ -209,17 +208,17 @@ class HFEngine:
             if all(partial.over for partial in every):
                 return
             positions, mask = cache.begin_branches(rows, samples, drawn)
-            # Those that are over ride along, with what was forced upon them.
-            ids = torch.tensor([[partial.next_input() for partial in each] for each in batch])
+            # Ended ones stay in the batch, with the tokens that were forced.
+            ids = torch.tensor([[partial.next_input() for partial in row] for row in batch])
             hidden = self._lm.hidden_states(ids, positions + shifts, mask, cache)
             logits = self._lm.logits(hidden.flatten(0, 1))
 
 
 def _length_groups(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Returns indices in groups of similar length, so that little of a batch is padding."""
+    """Yields indices in groups of similar length, to limit padding."""
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     if sum(lengths) * MAX_PADDING * 1.5 >= max(lengths) * len(lengths) <= PREFILL_TOKENS:
-        # In the given order a batch that covers the whole cache needs no copy of it.
+        # A single batch in the given order needs no copy of the cache.
         yield list(range(len(lengths)))
         return
     group: list[int] = []
@@ -235,5 +234,5 @@ def _length_groups(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 
 def embedded_engine(model: LanguageModel) -> Engine:
-    """Returns the batched engine; the plain one for models that it cannot compute."""
+    """Returns the batched engine, or the plain one for models without prefix sharing."""
     return HFEngine(model) if model.sharing_problem is None else PlainEngine(model)

@@ -1,4 +1,4 @@
-"""GGUF files as a source: written out once as a Hugging Face folder, which all else opens."""
+"""GGUF files: converted once to a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ SUFFIX = ".gguf"
 
 
 def find_gguf(source: str) -> Path | None:
-    """Returns the file that `PATH.gguf` or `package:FILE.gguf` names; None if the source is no such
-    thing.
+    """Returns the file of `PATH.gguf` or `package:FILE.gguf`; None: the source is not GGUF.
 
-    Raises FileNotFoundError if there is no such file, or no such package."""
+    Raises FileNotFoundError if there is no such file or package."""
     if not source.endswith(SUFFIX):
         return None
     package, colon, name = source.rpartition(":")
@@ -39,9 +38,8 @@ def unpacked(path: Path) -> Path:
     """Returns the folder with the float32 weights and tokenizer of a GGUF file, in the user's
     cache.
 
-    Made when it is first asked for, under the SHA-256 of the file; it appears whole or not at all.
-    Raises ImportError without the package `gguf`, and what transformers raises for files that it
-    cannot read."""
+    It is created on first use, atomically, under the file's SHA-256. Raises ImportError without the
+    package `gguf`, and transformers' errors for files that it cannot read."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlanything" / "gguf"
@@ -56,7 +54,7 @@ def unpacked(path: Path) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(
         str(path.parent), gguf_file=path.name, trust_remote_code=False
     )
-    # The weights are numbers like any other now; with this mark they would not be saved.
+    # The weights are plain numbers now; with this mark transformers would not save them.
     network.hf_quantizer = None
     del network.config.quantization_config
     try:

@@ -1,4 +1,4 @@
-"""Opens the files of models: Hugging Face folders and ids, adapters, GGUF files."""
+"""Opens model files: Hugging Face folders and ids, adapters, GGUF files."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ from rlanything.engines.shipped import is_path
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 DEFAULT_ATTENTION: Mapping[str, Any] = {"attn_implementation": None}
-"""Given with a configuration wherever a network is made: the default of its architecture, whatever
-the configuration says. `org/kernel` there would be code that is fetched from the hub."""
+"""Overrides a configuration's attention with the architecture's default. An `org/kernel` there
+would be code fetched from the hub."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A model's files, opened."""
+    """A model's opened files."""
 
     network: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     load_processor: Callable[[], Any]
-    """Opens what makes pixels of images."""
+    """Opens the image processor."""
 
 
 def open_files(source: str) -> Opened:
-    """Returns the float32 weights of a model, on the CPU, and what belongs to them. Raises
+    """Returns a model's float32 network on the CPU, its tokenizer and processor. Raises
     `ModelError`."""
-    # Their bars would break into ours.
+    # Their progress bars would disturb ours.
     logging.disable_progress_bar()
     with reading(
         f"cannot load model {source!r}",
@@ -62,7 +62,7 @@ def open_files(source: str) -> Opened:
     ):
         packed = find_gguf(source)
         if packed is None and is_path(source) and not Path(source).exists():
-            built = " (`rlanything nano build` makes what lies in models/)"
+            built = " (`rlanything nano build` writes to models/)"
             raise ModelError(
                 f"cannot load model {source!r}: there is no such folder; check the path"
                 f"{built if source.startswith('models/') else ''}"
@@ -93,15 +93,15 @@ def open_files(source: str) -> Opened:
         )
 
     def load_processor() -> Any:
-        # Always the same one, or an image would have other pixels on another machine.
+        # Always the same backend, or an image would have other pixels on another machine.
         return AutoImageProcessor.from_pretrained(base, backend="pil", trust_remote_code=False)
 
     return Opened(network, tokenizer, load_processor)
 
 
 def check_hub(model: str) -> None:
-    """Raises `ModelError` if a model is neither a folder nor in the cache, and the hub's name
-    cannot be resolved. Behind a proxy nothing is checked: names are the proxy's to resolve."""
+    """Raises `ModelError` if a model is neither a folder nor cached and the hub cannot be reached,
+    before the hub's client retries for a minute. Skipped behind a proxy, which resolves names."""
     if Path(model).exists() or constants.HF_HUB_OFFLINE or getproxies():
         return
     if isinstance(try_to_load_from_cache(model, "config.json"), str):
@@ -112,8 +112,8 @@ def check_hub(model: str) -> None:
     except OSError as error:
         raise ModelError(
             f"cannot load model {model!r}: there is no such folder, it is not in the cache, and "
-            f"{host} cannot be reached ({error}); name a folder, or download it where there is a "
-            "network"
+            f"{host} cannot be reached ({error}); use a folder, or download it on a machine with "
+            "network access"
         ) from None
 
 
@@ -125,20 +125,20 @@ def put(network: nn.Module, source: str, device: str) -> None:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
             f"cannot put model {source!r} on device {device!r}: {reason}. "
-            "Use `cpu`, or `cuda` where there is a GPU with enough memory."
+            "Use `cpu`, or `cuda` with a GPU that has enough memory."
         ) from error
     if device == "cpu":
         _own_memory(network)
 
 
 def is_adapters(source: str) -> bool:
-    """Whether a source is adapters of another model, and no model of its own."""
+    """Whether a source only has adapters of another model."""
     return find_gguf(source) is None and find_adapter_config_file(source) is not None
 
 
 def base_of(folder: str) -> str:
-    """Returns the place of the model that the adapters in a folder belong to; any other folder as
-    it is. Raises `ModelError` where the adapters name no model that could be opened."""
+    """Returns the base model of the adapters in a folder; any other folder unchanged. Raises
+    `ModelError` if the adapters do not name a usable model."""
     adapters = find_adapter_config_file(folder)
     if adapters is None:
         return folder
@@ -147,12 +147,12 @@ def base_of(folder: str) -> str:
     named = f"the adapters in {folder!r}"
     if not isinstance(base, str) or not base:
         raise ModelError(
-            f"{named} do not say which model they belong to: name its folder or id as "
+            f"{named} do not name their base model: set its folder or id as "
             "base_model_name_or_path in adapter_config.json"
         )
     if is_path(base) and not Path(base).exists():
         raise ModelError(
-            f"{named} belong to a model in {base!r}, and there is no such folder: correct "
+            f"{named} belong to a model in {base!r}, but there is no such folder: correct "
             "base_model_name_or_path in adapter_config.json"
         )
     if find_adapter_config_file(base) is not None:
@@ -162,15 +162,15 @@ def base_of(folder: str) -> str:
         )
     if any(True for pattern in _WEIGHTS for _ in Path(folder).glob(pattern)):
         raise ModelError(
-            f"{folder!r} holds a whole model and adapters: move the adapters "
+            f"{folder!r} holds both a full model and adapters: move the adapters "
             "(adapter_config.json, adapter_model.safetensors) to a folder of their own"
         )
     return base
 
 
 def tokenizer_place(folder: str) -> str:
-    """Returns the place of a model's tokenizer: its folder or, for adapters that were saved without
-    one, that of the model they belong to."""
+    """Returns the source of a model's tokenizer: its folder, or the base model's for adapters that
+    were saved without one."""
     base = base_of(folder)
     if base == folder:
         return folder
@@ -182,7 +182,7 @@ def tokenizer_place(folder: str) -> str:
 
 
 def _take_template(tokenizer: PreTrainedTokenizerBase, base: str) -> None:
-    """Takes the chat template from where older models that see have it, beside their processor."""
+    """Reads the chat template of older vision models, which is stored with their processor."""
     place = cached_file(base, "chat_template.json", _raise_exceptions_for_missing_entries=False)
     if place is not None:
         words = json.loads(Path(place).read_text(encoding="utf-8"))
@@ -190,9 +190,9 @@ def _take_template(tokenizer: PreTrainedTokenizerBase, base: str) -> None:
 
 
 def _own_memory(network: nn.Module) -> None:
-    """Copies weights that lie in a mapped file out of it.
+    """Copies weights out of a memory-mapped file.
 
-    There they begin at any byte, and a matrix product of small matrices rounds otherwise where its
-    operands lie otherwise: a run that goes on from its checkpoint would not be the same run."""
+    There they may start at any byte, and products of small matrices round differently depending on
+    alignment, so that a resumed run would differ."""
     for weights in (*network.parameters(), *network.buffers()):
         weights.data = weights.data.clone()

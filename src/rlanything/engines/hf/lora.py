@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, arXiv 2106.09685): few weights that train beside frozen ones."""
+"""Low-rank adapters (LoRA, arXiv 2106.09685): a few trained weights next to frozen ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rlanything.engines.hf.vision_tower import tower_weights
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """Adapters apart from what they belong to, in peft's format."""
+    """Adapters without their base model, in peft's format."""
 
     config: str
     """Rank, scale and layers, as JSON."""
@@ -35,8 +35,7 @@ class Adapters:
 
     @contextmanager
     def folder(self) -> Iterator[Path]:
-        """Gives a folder in peft's format. The tensors lie in memory, as long as anyone maps them,
-        and in no file system."""
+        """Yields a folder in peft's format. The tensors are in anonymous memory, not on disk."""
         memory = os.memfd_create("adapters")
         with tempfile.TemporaryDirectory() as name, open(memory, "wb") as file:
             file.write(self.tensors)
@@ -49,18 +48,17 @@ class Adapters:
 
 
 def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> None:
-    """Adds adapters: from here on only they train, and `save` writes only them, with the name of
-    what they belong to. They begin as nothing: the model computes what it did.
+    """Adds adapters: from then on only they train, and `save` only writes them and the name of
+    their base model. New adapters do not change the model's output.
 
-    A model that has adapters already, because it comes from a checkpoint, keeps those. Raises
-    `ModelError` if these are of another size, if peft is missing, or none of the model's layers has
-    a name in `targets`."""
+    A model from a checkpoint keeps its adapters. Raises `ModelError` if these have another size, if
+    peft is missing, or if no layer has a name in `targets`."""
     if has_adapters(model.network):
         own = _own_config(model.network)
         if (own.r, own.lora_alpha) != (settings.rank, settings.alpha):
             raise ModelError(
                 f"model {model.name!r} has adapters of rank {own.r} and alpha {own.lora_alpha}, "
-                f"and lora asks for {settings.rank} and {settings.alpha}: give it theirs, or leave "
+                f"but lora asks for {settings.rank} and {settings.alpha}: use its values, or leave "
                 "lora out"
             )
         return
@@ -70,7 +68,7 @@ def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> Non
 
 
 def attach(network: Any, settings: LoraSettings, name: str) -> None:
-    """Puts adapters on a network that has none; raises as `add_adapters` does."""
+    """Adds adapters to a network that has none. Raises the errors of `add_adapters`."""
     _need_peft()
     from peft import LoraConfig
 
@@ -79,7 +77,7 @@ def attach(network: Any, settings: LoraSettings, name: str) -> None:
         r=settings.rank,
         lora_alpha=settings.alpha,
         target_modules=settings.targets,
-        exclude_modules=_beside_text(network),
+        exclude_modules=_outside_text(network),
         task_type="CAUSAL_LM",
         base_model_name_or_path=str(source.resolve()) if source.is_dir() else name,
     )
@@ -87,8 +85,8 @@ def attach(network: Any, settings: LoraSettings, name: str) -> None:
 
 
 def attach_as_in(folder: Path, network: Any, name: str) -> None:
-    """Puts adapters on a network as a folder has them, but not their weights; raises as
-    `add_adapters` does."""
+    """Adds adapters with a folder's configuration to a network, without their weights. Raises the
+    errors of `add_adapters`."""
     _need_peft()
     from peft import PeftConfig
 
@@ -106,7 +104,7 @@ def _put_on(network: Any, config: Any, name: str) -> None:
         network.add_adapter(config)
     except ValueError as error:
         reason = str(error).strip().splitlines()[0]
-        if "version of PEFT" in reason:  # not every transformers takes every peft
+        if "version of PEFT" in reason:  # transformers and peft must match
             raise ModelError(f"{reason}; pip install 'rlanything[lora]' fits the two") from error
         raise ModelError(
             f"model {name!r}: {reason}; set lora.targets to all-linear or to names of its linear "
@@ -114,9 +112,9 @@ def _put_on(network: Any, config: Any, name: str) -> None:
         ) from error
 
 
-def _beside_text(network: Any) -> str | None:
-    """Returns a pattern of the names of all layers that text does not go through; None where it
-    goes through all. Names such as q_proj are those of many a tower's layers too."""
+def _outside_text(network: Any) -> str | None:
+    """Returns a pattern for the names of layers that process no text; None: there are none. Names
+    such as q_proj also occur in vision towers."""
     if not tower_weights(network):
         return None
     decoder = network.get_decoder()
@@ -125,7 +123,7 @@ def _beside_text(network: Any) -> str | None:
 
 
 def frozen_weights(network: PreTrainedModel) -> dict[str, Tensor]:
-    """Returns all weights but adapters, under the names that they have without any."""
+    """Returns all weights but adapters, with the names of a network without adapters."""
     return {
         name.replace(".base_layer.", "."): tensor
         for name, tensor in network.state_dict().items()
@@ -134,7 +132,7 @@ def frozen_weights(network: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def adapter_rank(network: PreTrainedModel) -> int | None:
-    """Returns the rank of the largest of a network's adapters; None where it has none."""
+    """Returns the rank of a network's largest adapter; None: it has none."""
     if not has_adapters(network):
         return None
     config = _own_config(network)
@@ -142,20 +140,20 @@ def adapter_rank(network: PreTrainedModel) -> int | None:
 
 
 def _own_config(network: PreTrainedModel) -> Any:
-    """Returns peft's configuration of the adapters that a network has."""
+    """Returns peft's configuration of a network's adapters."""
     [active] = network.active_adapters()
     configs: Any = network.peft_config
     return configs[active]
 
 
 def adapters_of(network: PreTrainedModel) -> Adapters:
-    """Returns what trains in a network that has adapters."""
+    """Returns a network's adapters, in peft's format."""
     [active] = network.active_adapters()
     tensors = {
-        # Without this prefix readers of peft's format take none of them for an adapter's.
+        # Readers of peft's format expect this prefix.
         f"base_model.model.{name}": tensor.contiguous()
         for name, tensor in network.get_adapter_state_dict(active).items()
     }
-    # Names of layers are a set, which JSON does not know.
+    # Layer names are a set, which JSON lacks.
     config = _own_config(network).to_dict()
     return Adapters(json.dumps(config, default=sorted), safetensors.torch.save(tensors))

@@ -1,4 +1,4 @@
-"""A language model and its tokenizer, as engines and learners share them."""
+"""A language model and its tokenizer, shared by engine and learner."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ from rlanything.engines.images import ImageBook
 class LanguageModel(ModelText):
     """A decoder from transformers with its tokenizer.
 
-    `hidden_states` and `logits` are kept apart so that logits exist only where somebody needs them.
-    """
+    `hidden_states` and `logits` are separate, so that logits are only computed where needed."""
 
     def __init__(
         self,
@@ -45,8 +44,8 @@ class LanguageModel(ModelText):
         vision: VisionSpec | None = None,
         no_vision_reason: str = "it was loaded without its image processor",
     ) -> None:
-        """`autocast`: computes in this type while the weights stay in theirs; `spec`: how it takes
-        in images, `blind`: why it does not.
+        """`autocast`: compute dtype, while weights keep theirs; `vision`: its image handling;
+        `no_vision_reason`: reason for having none.
 
         Raises `ModelError` for a network without an output layer."""
         eos = network.generation_config.eos_token_id if network.generation_config else None
@@ -58,9 +57,9 @@ class LanguageModel(ModelText):
         self.network = network
         self.autocast = autocast
         self.sharing_problem: str | None = sharing_problem(network)
-        """Why sequences cannot share their beginnings in a trie; None if they can."""
+        """Reason why it cannot use prefix sharing; None: it can."""
         self.own_cache_works: bool = self.sharing_problem is None or own_cache_works(network)
-        """Whether transformers' own cache can be generated with."""
+        """Whether `generate` of transformers gives the same results with its cache."""
         head = network.get_output_embeddings()
         if head is None:
             raise ModelError(
@@ -83,7 +82,7 @@ class LanguageModel(ModelText):
 
     @property
     def text(self) -> ModelText:
-        """The part that may travel to a process that does not compute with the model."""
+        """The text side, for processes that do not compute with the model."""
         end, stops = self.end_of_turn, self.stop_ids
         return ModelText(
             self.name, self.tokenizer, end, stops, self.vision, self.no_vision_reason, self.context
@@ -99,9 +98,9 @@ class LanguageModel(ModelText):
         """Returns [batch, tokens, hidden] for ids [batch, tokens], at positions [batch, tokens] or
         [3, batch, tokens].
 
-        mask [batch, 1, tokens, keys] is True where a token may look; None: at all before it."""
+        `mask`: [batch, 1, tokens, keys], True for keys that a token sees; None: causal."""
         if mask is not None:
-            # As numbers to be added: otherwise every layer's attention makes them of it again.
+            # Convert to additive form once; otherwise every layer would do it.
             closed = ~mask.to(self.device)
             mask = closed.new_zeros(closed.shape, dtype=self.network.dtype)
             mask = mask.masked_fill(closed, float("-inf"))
@@ -109,10 +108,10 @@ class LanguageModel(ModelText):
         return self._decode(ids, positions, attention_mask=mask, **cache_arguments(body, cache))
 
     def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor:
-        """Returns [nodes, hidden] of a trie whose nodes lie depth first; all arguments [nodes],
+        """Returns [nodes, hidden] of a trie in depth-first order; all arguments are [nodes],
         positions also [3, nodes].
 
-        Only for models without a `sharing_problem`; `ends` as in engines/attention.py."""
+        Only for models without a `sharing_problem`; `ends`: see hf/attention.py."""
         arguments = trie_arguments(ends, self.device)
         return self._decode(ids[None], positions[..., None, :], **arguments)[0]
 
@@ -134,50 +133,50 @@ class LanguageModel(ModelText):
         return torch.from_numpy(self.vision.positions(ids))
 
     def shift(self, ids: Sequence[int]) -> int:
-        """Returns by how much positions differ, behind a sequence, from the number of tokens."""
+        """Returns the difference of position and token count after a sequence."""
         return 0 if self.vision is None else self.vision.shift(ids)
 
     @property
     def in_grid(self) -> bool:
-        """Whether positions are [3, tokens], and not a token's number in its sequence."""
+        """Whether positions are [3, tokens] instead of token indices."""
         return self.vision is not None and self.vision.in_grid
 
     def forget_images(self) -> None:
-        """Drops what images were computed to be, which new weights may not compute."""
+        """Drops image features, which new weights may change."""
         if self._vision_tower is not None:
             self._vision_tower.forget()
 
     def plain_inputs(self, ids: Sequence[int]) -> tuple[Tensor, dict[str, Any]]:
-        """Returns ids [1, tokens] and what else transformers' own methods take with them: pixels,
-        where images are among them."""
+        """Returns ids [1, tokens] and further arguments for transformers' own methods: pixels, if
+        there are images."""
         if self._vision_tower is None:
             return torch.tensor([list(ids)], device=self.device), {}
         return self._vision_tower.plain(ids)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Returns [..., vocab] in float32, or float64 where the weights are; -inf for tokens that
-        stand for images."""
+        """Returns [..., vocab] in float32 (float64 for float64 weights), with -inf for image
+        placeholders."""
         return self.possible(self.raw_logits(hidden))
 
     def raw_logits(self, hidden: Tensor) -> Tensor:
-        """Returns [..., vocab] as the output layer gives them, in that type."""
+        """Returns [..., vocab] from the output layer, in the same dtype."""
         with torch.autocast(self.device.type, self.autocast, enabled=self.autocast is not None):
             logits = self.head(hidden)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def possible(self, logits: Tensor) -> Tensor:
-        """Returns logits [..., vocab] of which those of tokens that stand for images are -inf: one
-        that was sampled could not be computed."""
+        """Returns logits [..., vocab] with -inf for image placeholders, which cannot be computed if
+        they are sampled."""
         if self.vision is None:
             return logits
         closed = torch.tensor(self.vision.closed, device=logits.device)
         return logits.index_fill(-1, closed, float("-inf"))
 
     def save(self, folder: Path, writes: bool = True) -> None:
-        """Writes the Hugging Face format: `from_pretrained(folder)` opens it. Of a model with
-        adapters it is these, and where the rest lies.
+        """Writes the model in Hugging Face format, for `from_pretrained(folder)`. A model with
+        adapters only writes these and the name of its base model.
 
-        Processes that hold the model's shards all call it; one of them `writes`."""
+        All processes with a shard of the model call it; one of them `writes`."""
         state: dict[str, Tensor] = {}
         for names, tensor in full_state(self.network):
             if writes:
@@ -189,18 +188,18 @@ class LanguageModel(ModelText):
                 self.vision.processor.save_pretrained(folder)
 
     def outline(self) -> LanguageModel:
-        """Returns all of the model but its weights, small enough to be sent to other processes:
-        what was measured of it need not be measured there again."""
+        """Returns the model without weights, small enough to send to other processes, which then
+        need not repeat its checks."""
         return self.empty("meta")
 
     def empty(self, device: str, dtype: torch.dtype | None = None) -> LanguageModel:
-        """Returns a copy on a device, with room for weights (in `dtype`; None: in theirs) and for
-        buffers, tied ones once, whose contents are anything."""
+        """Returns a copy on a device with uninitialised weights (in `dtype`; None: in their own)
+        and buffers; tied weights stay tied."""
         made: dict[int, Any] = {}
         for weights in self.network.parameters():
             room = torch.empty_like(weights, device=device, dtype=dtype)
             made[id(weights)] = nn.Parameter(room, requires_grad=weights.requires_grad)
-        # Angles of positions are no weights, and wrong in fewer bits.
+        # Buffers such as RoPE angles need full precision.
         for buffer in self.network.buffers():
             made[id(buffer)] = torch.empty_like(buffer, device=device)
         return copy.deepcopy(self, made)
@@ -214,10 +213,10 @@ def load_model(
     images: Sequence[Path] = (),
     train_vision: bool = False,
 ) -> LanguageModel:
-    """Returns a model from a folder (also one of adapters, which names what they belong to), a
-    Hugging Face id, or a GGUF file. `dtype` is for computing. Weights are float32, for a step of
-    training is too small for less; those of a model that never `trains` are kept in `dtype` too.
-    `images`: folders with the files of images; with `train_vision` the tower learns too.
+    """Returns a model from a folder (a full model, or adapters that name their base model), a
+    Hugging Face id, or a GGUF file. `dtype`: compute dtype. Weights are float32, because training
+    steps are too small for less; those of a model that never `trains` are in `dtype` too. `images`:
+    folders with image files; `train_vision`: the vision tower learns too.
 
     Raises `ModelError` if it cannot be loaded, put on the device, or used."""
     opened = open_files(str(source))
@@ -236,8 +235,8 @@ def load_model(
 
 
 def _context_of(network: PreTrainedModel) -> int | None:
-    """Returns the most tokens that a model was made for; None where nothing bounds them: purely
-    recurrent models have no positions, though some, such as RWKV, name a length of training."""
+    """Returns a model's context length; None: unlimited. Purely recurrent models have no positions,
+    though some, such as RWKV, state a training length."""
     config = network.config.get_text_config()
     if getattr(network, "_is_stateful", False) and not getattr(config, "num_attention_heads", None):
         return None
@@ -246,12 +245,12 @@ def _context_of(network: PreTrainedModel) -> int | None:
 
 
 def _choose_trained(network: PreTrainedModel, source: str, train_vision: bool) -> None:
-    """Says which weights learn: adapters alone where there are any, the tower only if asked."""
+    """Selects the weights that learn: adapters if there are any, the vision tower only if asked."""
     tower = tower_weights(network)
     if train_vision and not tower:
         raise ModelError(
-            f"model {source!r} has no tower that reads images; leave train_vision out, or choose a "
-            "model that sees."
+            f"model {source!r} has no vision tower; leave train_vision out, or choose a vision "
+            "model."
         )
     for name, weights in network.named_parameters():
         if has_adapters(network):
@@ -261,10 +260,10 @@ def _choose_trained(network: PreTrainedModel, source: str, train_vision: bool) -
 
 
 def _freeze(network: nn.Module, dtype: torch.dtype | None) -> None:
-    """Takes the weights' gradients away, and all precision beyond this type.
+    """Disables gradients and converts weights to `dtype`.
 
-    After all checks, which tell in float32 what is rounding and what is not. Buffers stay: angles
-    of positions are no weights, and wrong in fewer bits."""
+    It runs after all checks, which need float32 to tell rounding from errors. Buffers such as RoPE
+    angles keep their full precision."""
     for weights in network.parameters():
         weights.requires_grad_(False)
         if dtype is not None:
@@ -272,14 +271,14 @@ def _freeze(network: nn.Module, dtype: torch.dtype | None) -> None:
 
 
 def has_adapters(network: PreTrainedModel) -> bool:
-    """Whether LoRA adapters are what trains, and what is saved."""
+    """Whether the network has LoRA adapters, which then are what trains and is saved."""
     return bool(getattr(network, "_hf_peft_config_loaded", False))
 
 
 @torch.inference_mode()
 def _check_logits(model: LanguageModel, source: str) -> None:
-    """Refuses architectures whose logits ours would not be: those that look ahead, and those that
-    scale or cap their logits after the head."""
+    """Raises `ModelError` for architectures whose logits would differ here: those that are not
+    causal, and those that change their logits after the head."""
     ids = torch.tensor([[0, 1, 2, 3]], device=model.device)
     positions = torch.arange(4)[None]
     try:
@@ -288,14 +287,14 @@ def _check_logits(model: LanguageModel, source: str) -> None:
         with torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None):
             theirs = model.network(input_ids=ids, position_ids=positions.to(model.device)).logits
     except Exception as error:
-        # Whatever a model needs beside tokens and positions, it gets none of it here.
+        # It may need other inputs than tokens and positions.
         raise ModelError(
-            f"model {source!r} cannot compute tokens alone ({reason_of(error)}); {SEE_TYPES}"
+            f"model {source!r} cannot compute from tokens alone ({reason_of(error)}); {SEE_TYPES}"
         ) from error
     if ahead:
         raise ModelError(
-            f"model {source!r} does not go from left to right: its tokens see those behind them; "
-            "choose a causal language model"
+            f"model {source!r} is not causal: its tokens see later ones; choose a causal language "
+            "model"
         )
     if not torch.allclose(ours, theirs.float(), atol=1e-3, rtol=1e-3):
         raise ModelError(
@@ -305,16 +304,15 @@ def _check_logits(model: LanguageModel, source: str) -> None:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Returns a tensor in full. Of one that several processes hold together (a `DTensor`) they
-    gather it, so all of them ask for the same ones in the same order."""
+    """Returns a full tensor. A sharded one (`DTensor`) is gathered, so all processes must call this
+    for the same tensors in the same order."""
     sharded: Any = tensor
     return sharded.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def full_state(network: nn.Module) -> Iterator[tuple[list[str], Tensor]]:
-    """Yields each tensor of a network's state dict in full, with its names: tied ones have several.
-
-    One at a time: whoever drops what it does not need never holds all."""
+    """Yields each full tensor of a network's state dict with its names (tied ones have several),
+    one at a time to save memory."""
     parameters = dict(network.named_parameters(remove_duplicate=False))
     state: dict[str, Tensor] = network.state_dict()
     names: dict[int, list[str]] = {}

@@ -1,4 +1,4 @@
-"""A response in the making and the drawing of its next token: what every embedded engine shares."""
+"""A partial completion and the sampling of its next token, for all embedded engines."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rlanything.records import Completion
 
 @dataclass(slots=True)
 class PartialCompletion:
-    """One sample of a request, as far as it is drawn."""
+    """One sample of a request during generation."""
 
     request: Request
     uniforms: np.ndarray
-    """[max_tokens], one number in [0, 1) for each token."""
+    """Random numbers [max_tokens] in [0, 1), one per token."""
     walker: ChoiceWalker | None
     stop: frozenset[int]
     token_ids: list[int] = field(default_factory=list)
@@ -30,14 +30,14 @@ class PartialCompletion:
     allowed: list[tuple[int, ...]] = field(default_factory=list)
     stopped: bool = False
     computed: int = 0
-    """How many tokens, from the first, have their keys and values in the engine's cache."""
+    """Number of tokens whose keys and values are in the engine's cache."""
 
     @classmethod
     def begin(
         cls, request: Request, seed: int, sampling: Sampling, stop_ids: Sequence[int]
     ) -> PartialCompletion:
-        # One uniform number a token, from the sample's own seed: what a sample draws does not
-        # depend on its neighbours in the batch, nor on the engine.
+        # One uniform number per token, from the sample's own seed, so that a sample depends neither
+        # on its batch nor on the engine.
         uniforms = np.random.default_rng(seed).random(sampling.max_tokens)
         walker = ChoiceWalker(request.choices) if request.choices else None
         partial = cls(request, uniforms, walker, frozenset(stop_ids))
@@ -53,18 +53,18 @@ class PartialCompletion:
         return self.walker.allowed() if self.walker else ()
 
     def next_uniform(self) -> float:
-        """Returns the next uniform, the last one again for a partial that is over, which may still
-        ride along in a batch."""
+        """Returns the next uniform; the last one again for an ended sample, which may still be in
+        the batch."""
         return float(self.uniforms[min(len(self.token_ids), len(self.uniforms) - 1)])
 
     def next_input(self) -> int:
-        """Returns the next token to compute, the last one again for a partial that rides along."""
+        """Returns the next token to compute; the last one again for an ended sample."""
         token = self.token_ids[min(self.computed, len(self.token_ids) - 1)]
         self.computed = min(self.computed + 1, len(self.token_ids))
         return token
 
     def take(self, token: int, logprob: float, allowed: tuple[int, ...]) -> None:
-        """Appends a token; and with it all the others, where they can only be the ones they are."""
+        """Appends a token, and all others that are forced to follow up to the end."""
         self._append(token, logprob, allowed)
         self._take_forced_end()
 
@@ -79,7 +79,7 @@ class PartialCompletion:
                 break
         if end and (len(end) == room or end[-1] in self.stop):
             for token in end:
-                # What has no alternative has probability 1, whatever the logits are.
+                # Without an alternative the probability is 1.
                 self._append(token, 0.0, (token,))
 
     def _append(self, token: int, logprob: float, allowed: tuple[int, ...]) -> None:
@@ -108,8 +108,8 @@ def draw(
     uniforms: Sequence[float],
     sampling: Sampling,
 ) -> tuple[list[int], list[float]]:
-    """Draws one token for each row of logits [rows, vocab] by inverting the cumulative
-    distribution, and its log-prob. Raises `DivergedError` where there are no probabilities."""
+    """Samples one token per row of logits [rows, vocab] by inverting the cumulative distribution;
+    returns tokens and log-probs. Raises `DivergedError` for NaN."""
     logprobs = restricted_logprobs(logits, allowed, sampling.temperature or 1.0)
     if sampling.temperature == 0:
         tokens = logprobs.argmax(-1)
@@ -117,7 +117,7 @@ def draw(
         cumulative = logprobs.double().exp().cumsum(-1)
         if not cumulative[:, -1].isfinite().all():
             raise DivergedError
-        # Scaled by the total, so that rounding never selects a token beyond the last possible one.
+        # Scale by the total, so that rounding cannot select a token after the last possible one.
         drawn = torch.tensor(uniforms, dtype=torch.double, device=cumulative.device)
         target = drawn[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, target, right=True)[:, 0]

@@ -1,8 +1,8 @@
-"""The engine of last resort: any causal language model, one sequence at a time, slow but exact.
+"""The fallback engine: any causal language model, one sequence at a time, slow but exact.
 
-No padding, no shared prefixes, no cache of ours: transformers' own `generate` runs the network with
-the cache and the masks of its architecture, so sliding windows and recurrent layers are right; and
-without a cache where that one computes something else.
+It uses no padding, prefix sharing or cache of ours. Transformers' `generate` runs the network with
+its own cache and masks, so sliding windows and recurrent layers are right. If the network's cache
+is faulty, it runs without one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from rlanything.records import Completion
 
 
 class PlainEngine:
-    """Generation with a `LanguageModel` whose attention `HFEngine` cannot do.
+    """Generation with a `LanguageModel` that `HFEngine` does not support.
 
-    Draws as `HFEngine` does; each sample computes its prompt anew, so nothing outlives a call."""
+    It samples like `HFEngine`. Each sample computes its prompt again, so nothing outlives a
+    call."""
 
     def __init__(self, model: LanguageModel) -> None:
         self._lm = model
 
     def sync_weights(self) -> None:
-        """Forgets images; nothing else is kept."""
+        """Drops cached images, the only cache."""
         self._lm.forget_images()
 
     def release_cache(self) -> None:
-        """Does nothing: there is nothing to give back."""
+        """Does nothing: there is no cache to free."""
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
         self._lm.network.eval()
@@ -53,8 +54,8 @@ class PlainEngine:
             use_cache=model.own_cache_works,
         )
         network: Any = model.network
-        # Not in inference_mode (`generate` has its own no_grad): some networks keep their recurrent
-        # state in themselves, and inference tensors must not be met outside of it.
+        # Not in inference_mode (`generate` has its own no_grad): some networks store their
+        # recurrent state, and inference tensors must not be used outside.
         with (
             own_settings_aside(model.network),
             torch.autocast(model.device.type, model.autocast, enabled=model.autocast is not None),
@@ -70,7 +71,7 @@ class PlainEngine:
 
 
 class _Drawing(LogitsProcessor):
-    """Draws each next token itself and leaves `generate` no other to take."""
+    """Samples each token itself and masks all others for `generate`."""
 
     def __init__(
         self, model: LanguageModel, partial: PartialCompletion, sampling: Sampling
@@ -80,9 +81,9 @@ class _Drawing(LogitsProcessor):
         self._sampling = sampling
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """scores [1, vocab], the raw logits in float32."""
+        """`scores`: raw logits [1, vocab] in float32."""
         partial = self._partial
-        # On some devices `generate` notices the end one token late and drops what it did meanwhile.
+        # On some devices `generate` notices the end one token late and drops the extra one.
         if not partial.over:
             allowed, scores = partial.next_allowed(), self._lm.possible(scores)
             [token], [logprob] = draw(scores, [allowed], [partial.next_uniform()], self._sampling)

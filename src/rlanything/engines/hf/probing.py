@@ -19,51 +19,51 @@ from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything.engines.images import ImageBook, noise_png
 
 SEE_TYPES = "docs/model-types.md lists the model types that work, and how"
-"""The remedy where the architecture of a model is the problem."""
+"""Remedy for an unsupported architecture."""
 _PROMPT, _DRAWN = 5, 8
 TOLERANCE = 1e-3
-"""Relative differences beyond this are no rounding in float32."""
+"""Largest relative difference that is float32 rounding."""
 CACHE_TOLERANCE = 3e-5
-"""The same of a cache, through which rounding is 2e-6: Nemotron-H and Zamba2 are off by 1e-4."""
+"""The same for a cache, where rounding gives 2e-6; Nemotron-H and Zamba2 differ by 1e-4."""
 _PREFIX, _BRANCH = 5, 4
 
 
 def find_decoder(network: PreTrainedModel) -> nn.Module:
-    """Returns the part that computes hidden states. Raises `ModelError` where there is none."""
+    """Returns the part that computes hidden states. Raises `ModelError` if there is none."""
     decoder = network.get_decoder()
     if decoder is not network and decoder is not network.get_output_embeddings():
         return decoder
-    # Llama 4's text model calls it by a name under which transformers does not look for it.
+    # Llama 4's text model uses a name that transformers does not look for.
     inner = [part for part in network.children() if isinstance(part, PreTrainedModel)]
     if len(inner) != 1:
         raise ModelError(
-            f"model {network.config._name_or_path!r} has no decoder apart from its output layer; "
-            f"{SEE_TYPES}"
+            f"model {network.config._name_or_path!r} has no decoder separate from its output "
+            f"layer; {SEE_TYPES}"
         )
     return inner[0]
 
 
 def reason_of(error: Exception) -> str:
-    """Returns what is wrong, in one line."""
+    """Returns an error's first line."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 @torch.no_grad()
 def looks_ahead(network: PreTrainedModel, decoder: nn.Module) -> bool:
-    """Whether what stands later in a sequence changes what is computed before."""
+    """Whether later tokens change the states of earlier ones."""
     ids = torch.arange(2 * _PROMPT, device=network.device)[None]
-    whole, begun = (
+    full, prefix = (
         decoder(input_ids=part, use_cache=False).last_hidden_state[0, :_PROMPT]
         for part in (ids, ids[:, :_PROMPT])
     )
-    return not (whole - begun).norm() <= TOLERANCE * begun.norm()
+    return not (full - prefix).norm() <= TOLERANCE * prefix.norm()
 
 
 @torch.no_grad()
 def own_cache_works(network: PreTrainedModel) -> bool:
-    """Whether transformers' `generate` computes with its cache what it computes without one.
+    """Whether transformers' `generate` gives the same results with its cache as without.
 
-    In some recurrent models it does not."""
+    For some recurrent models it does not."""
     stand_in: Any = network
     training = network.training
     network.eval()
@@ -80,8 +80,7 @@ def own_cache_works(network: PreTrainedModel) -> bool:
             drawn = stand_in.generate(prompt, generation_config=settings)
         alone = stand_in(input_ids=drawn.sequences[:, :-1], use_cache=False).logits
     except Exception:
-        # Whatever it is that its cache cannot do, it is not used.
-        return False
+        return False  # the cache is not used
     finally:
         network.train(training)
     with_cache = torch.cat(drawn.logits)
@@ -91,10 +90,10 @@ def own_cache_works(network: PreTrainedModel) -> bool:
 
 @contextmanager
 def own_settings_aside(network: PreTrainedModel) -> Iterator[None]:
-    """Takes the model's own settings away inside the context.
+    """Removes the model's generation settings inside the context.
 
-    `generate` would fill in penalties, suppressed tokens, a least length, ... from them wherever it
-    is given none."""
+    `generate` would otherwise take defaults from them, such as penalties, suppressed tokens or a
+    minimum length."""
     own = network.generation_config
     network.generation_config = GenerationConfig()
     try:
@@ -104,12 +103,11 @@ def own_settings_aside(network: PreTrainedModel) -> Iterator[None]:
 
 
 def sharing_problem(network: PreTrainedModel) -> str | None:
-    """Returns why the model's sequences cannot share their beginnings; None if they can.
+    """Returns the reason why the model cannot use prefix sharing; None: it can.
 
-    A window of thousands of tokens or positions that are stretched for long texts look right on
-    short ones, so configuration is asked first; then two sequences of a few tokens are computed as
-    a trie, token by token from the cache, and alone. A model that passes is left with our
-    attention, another as it was."""
+    Sliding windows and stretched positions look right on short sequences, so the configuration is
+    checked first. Then two short sequences are computed as a trie, token by token from the cache,
+    and separately. A model that passes keeps our attention; any other is left unchanged."""
     config = network.config.get_text_config(decoder=True)
     if not type(network).__module__.startswith("transformers."):
         return "its code is not part of transformers"
@@ -118,15 +116,15 @@ def sharing_problem(network: PreTrainedModel) -> str | None:
         return f"it has layers of type {', '.join(sorted(kinds))}"
     window = None if layers else getattr(config, "sliding_window", None)
     if window and getattr(config, "use_sliding_window", True):
-        return f"its attention slides over a window of {window} tokens"
+        return f"its attention has a sliding window of {window} tokens"
     if (rope := stretched_positions(network)) is not None:
         return f"its positions ({rope} RoPE) depend on the length of a sequence"
     return _measured_problem(network, find_decoder(network))
 
 
 def stretched_positions(network: PreTrainedModel) -> str | None:
-    """Returns the kind of RoPE whose angles change with the longest sequence of a batch; None: it
-    has none."""
+    """Returns the type of a RoPE whose angles depend on the longest sequence of a batch; None: the
+    network has none."""
     rope = getattr(network.config.get_text_config(decoder=True), "rope_parameters", None) or {}
     for layer in (rope, *(value for value in rope.values() if isinstance(value, dict))):
         if layer.get("rope_type") in ("dynamic", "longrope"):
@@ -149,12 +147,11 @@ def _measured_problem(network: PreTrainedModel, decoder: Any) -> str | None:
             raise DivergedError
         _set_attention(network, ATTENTION)
         problem = _difference("as a trie", _as_trie(decoder, ids)[second], alone)
-        doing = "go on from a cache"
+        doing = "continue from a cache"
         problem = problem or _difference("from a cache", _from_cache(decoder, ids), alone)
     except DivergedError:
         raise
     except Exception as error:
-        # Whatever a model does that does not fit a trie, it cannot share, and says why.
         problem = f"it cannot {doing} ({reason_of(error)})"
     finally:
         network.train(training)
@@ -168,7 +165,7 @@ def _attention(network: PreTrainedModel) -> str | None:
 
 
 def _set_attention(network: PreTrainedModel, name: str) -> None:
-    # A tower keeps its own, which looks in all directions.
+    # A vision tower keeps its own bidirectional attention.
     sees = getattr(network.config, "vision_config", None) is not None
     network.set_attn_implementation({"text_config": name} if sees else name)
 
@@ -177,11 +174,11 @@ def _difference(how: str, states: Tensor, alone: Tensor) -> str | None:
     difference = (states - alone).norm() / alone.norm()
     if difference <= TOLERANCE:
         return None
-    return f"{how} it computes something else (relative difference {difference:.1g})"
+    return f"{how} its states are different (relative difference {difference:.1g})"
 
 
 def _as_trie(decoder: Any, ids: Tensor) -> Tensor:
-    """Returns the states [nodes, hidden] of a beginning and two branches in one pass."""
+    """Returns the states [nodes, hidden] of a prefix and two branches in one pass."""
     ends = np.full(len(ids), len(ids))
     ends[_PREFIX : _PREFIX + _BRANCH] = _PREFIX + _BRANCH
     positions = np.r_[: _PREFIX + _BRANCH, _PREFIX : _PREFIX + _BRANCH]
@@ -193,8 +190,8 @@ def _as_trie(decoder: Any, ids: Tensor) -> Tensor:
 
 
 def _from_cache(decoder: Any, ids: Tensor) -> Tensor:
-    """Returns the states [tokens, hidden] of the beginning and the second branch as the engine
-    computes them: beside a row of another length, then a token of each branch at a time."""
+    """Returns the states [tokens, hidden] of the prefix and the second branch, computed like the
+    engine: next to a row of another length, then one token of each branch at a time."""
     cache = RaggedCache()
     rows = cache.assign(("long", "short"), (ids[:_PREFIX].tolist(), ids[: _PREFIX - 2].tolist()))
 
@@ -218,7 +215,7 @@ def _from_cache(decoder: Any, ids: Tensor) -> Tensor:
 
 
 class VisionModel(Protocol):
-    """A model that may see, as it is asked about images."""
+    """The part of `LanguageModel` that the vision check needs."""
 
     autocast: torch.dtype | None
 
@@ -236,21 +233,20 @@ class VisionModel(Protocol):
 def vision_problems(
     model: VisionModel, spec: VisionSpec, shares: bool
 ) -> tuple[str | None, str | None]:
-    """Returns why a model's sequences with an image in them cannot share their beginnings, and why
-    it can be shown no images at all; None each if they can, and it can.
+    """Returns the reasons why a model cannot use prefix sharing with images, and why it cannot be
+    shown images at all; None each: it can.
 
-    Measured on an image of noise, before two branches, against transformers' own computation from
-    pixels. `shares`: whether text could be shared; otherwise that is not asked of images."""
+    Two branches after a random image are compared with transformers' own computation from pixels.
+    `shares`: whether the model can use prefix sharing with text; otherwise it is not checked."""
     network: Any = model.network
     own, training, autocast = spec.book, network.training, model.autocast
     network.eval()
-    # In full precision, where rounding and errors are told apart.
+    # In full precision, to tell rounding from errors.
     spec.book, model.autocast = ImageBook(), None
     try:
         with torch.inference_mode():
             return _measured_vision_problems(model, spec, shares)
     except Exception as error:
-        # Whatever it is that does not fit, it is not shown images, and says why.
         return None, f"it cannot compute an image ({reason_of(error)})"
     finally:
         spec.book, model.autocast = own, autocast
@@ -290,7 +286,7 @@ def _measured_vision_problems(
 
 
 def _seen_from_cache(model: VisionModel, ids: Sequence[int], begun: int) -> Tensor:
-    """Returns the states [tokens, hidden] of a sequence whose beginning is in a cache."""
+    """Returns the states [tokens, hidden] of a sequence whose prefix is cached."""
     cache, positions = RaggedCache(), model.positions(ids)
     rows = cache.assign(("",), (ids,))
     parts: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""The text side of a language model: what a process needs of it that does not compute with it."""
+"""The text side of a language model, which processes need that do not compute with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _QUESTION, _ANSWER = "Is it so?", "It is."
 
 @dataclass
 class ModelText:
-    """A model's name, its tokenizer, and the tokens that end what it says."""
+    """A model's name, its tokenizer, and the tokens that end its responses."""
 
     name: str
     tokenizer: PreTrainedTokenizerBase
@@ -27,60 +27,53 @@ class ModelText:
     stop_ids: tuple[int, ...]
     """All tokens that end a response."""
     vision: VisionSpec | None = None
-    """How it takes in images; None: it is shown none."""
+    """Its image handling; None: it cannot be shown images."""
     no_vision_reason: str = ""
-    """Why it is shown none."""
+    """Reason why it cannot be shown images."""
     context: int | None = None
-    """Tokens of a prompt and its answer that it was made for; None: it does not say."""
+    """Context length in tokens, prompt and answer; None: unknown."""
 
     def encode(self, text: str) -> list[int]:
-        """Returns token ids of a rendered chat; special tokens are written out in it, none are
-        added."""
+        """Returns token ids of a rendered chat, which already contains all special tokens."""
         with self._tokenizing():
             return self.tokenizer.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of token ids, special tokens written out."""
+        """Returns the text of token ids, including special tokens."""
         with self._tokenizing():
             text = self.tokenizer.decode(list(ids), skip_special_tokens=False)
         return text if isinstance(text, str) else "".join(text)
 
     def _tokenizing(self) -> AbstractContextManager[None]:
         doing = f"model {self.name!r} cannot read or write text with its tokenizer"
-        return reading(doing, "Mend tokenizer.json in its folder, or take another model.")
+        return reading(doing, "Fix tokenizer.json in its folder, or use another model.")
 
 
 def end_of_turn(tokenizer: PreTrainedTokenizerBase, stop_ids: Collection[int]) -> int | None:
-    """Returns the token with which the model ends its turn; None: nothing says which.
+    """Returns the token that ends the model's turn in its chat template; None: unknown.
 
-    It is the first of `stop_ids` behind an answer in a chat that ends there, or that goes on: some
-    models, such as GLM-4, end their turn with the token that opens the user's. Where the template
-    has none of them there, it is the special token that it has: the configuration forgot it. A
-    template that marks no end leaves the tokenizer's own end of sequence. Raises `SlowTemplate`."""
-    behind = [
-        _behind_answer(tokenizer, more, in_parts)
+    It is the first of `stop_ids` after an answer, in a chat that ends there or continues: some
+    models, such as GLM-4, end their turn with the token that opens the user's. If there is none, it
+    is the first special token there (missing in the configuration), or else the tokenizer's end of
+    sequence. Raises `SlowTemplate`."""
+    after = [
+        token
         for in_parts in (False, True)
         for more in ([], ["user"])
+        for token in _after_answer(tokenizer, more, in_parts)
     ]
-    for ids in behind:
-        for token in ids:
-            if token in stop_ids:
-                return token
     special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
-    for ids in behind:
-        for token in ids:
-            if token in special:
-                return token
+    for known in (stop_ids, special):
+        if (end := next((token for token in after if token in known), None)) is not None:
+            return end
     own = tokenizer.eos_token_id
     return own if isinstance(own, int) else min(stop_ids, default=None)
 
 
-def _behind_answer(
-    tokenizer: PreTrainedTokenizerBase, more: list[str], in_parts: bool
-) -> list[int]:
-    """Returns the tokens behind an answer in a chat to which `more` turns are added; none where the
-    template cannot render it, or shows no answers. `in_parts`: messages are lists of parts, which
-    alone some models that see take."""
+def _after_answer(tokenizer: PreTrainedTokenizerBase, more: list[str], in_parts: bool) -> list[int]:
+    """Returns the tokens after an answer in a chat with `more` turns; empty if the template cannot
+    render it or omits the answer. `in_parts`: messages are lists of parts, the only format of some
+    vision models."""
     if tokenizer.chat_template is None:
         return []
     roles = ["user", "assistant", *more]
@@ -93,13 +86,12 @@ def _behind_answer(
     try:
         with rendering(str(tokenizer.name_or_path)):
             text = str(tokenizer.apply_chat_template(turns, tokenize=False))
-    except SlowTemplate:  # a template that loops for this chat loops for the next one
+    except SlowTemplate:  # it would be slow for the next chat too
         raise
     except ModelError:
-        # A template is a program of its own: this chat may be none of those that it takes.
-        return []
-    if in_parts and "'type'" in text:  # one that takes texts alone writes the list itself
+        return []  # the template refuses this chat
+    if in_parts and "'type'" in text:  # a template for texts prints the list itself
         return []
     _, shown, rest = text.rpartition(_ANSWER)
-    # Up to what the next turn says, which may hold tokens of other meanings.
+    # Stop before the next turn's text, which may contain other tokens.
     return tokenizer.encode(rest.partition(_QUESTION)[0], add_special_tokens=False) if shown else []

@@ -1,5 +1,6 @@
-"""The text side of a model that sees: what stands for an image in a chat, which token ids it has,
-and which positions. Nothing here computes with the model; it travels to other processes."""
+"""The text side of a vision model: an image's text in a chat, its token ids and positions.
+
+Nothing here computes with the model, so it can be sent to other processes."""
 
 from __future__ import annotations
 
@@ -18,63 +19,65 @@ from rlanything.engines.images import MOST_TOKENS, ImageBook, png_size, split_id
 
 @dataclass(frozen=True, slots=True)
 class ImageTokens:
-    """An image as a model takes it in."""
+    """The tokens of an image."""
 
     text: str
-    """What stands for it in a chat, every token written out."""
+    """Its text in a chat, with all placeholders and marks."""
     tokens: int
-    """How many of those tokens have features."""
+    """Number of placeholders, the tokens with features."""
     grid: tuple[int, int] | None = None
-    """The rows and columns that they form, where positions follow them; None: they follow one
-    another like text."""
+    """Rows and columns of the tokens, for positions in a grid; None: positions count like text."""
 
 
 @dataclass(frozen=True, slots=True)
 class VisionFamily:
-    """The ways of a kind of models with images."""
+    """How one model family handles images."""
 
     image_tokens: Callable[[VisionSpec, int, int], ImageTokens]
-    """Returns how an image of a height and a width in pixels is taken in."""
+    """Returns the tokens of an image with a height and a width in pixels."""
     joined: int = 0
-    """The dimension of pixels along which several images lie behind one another."""
+    """Dimension along which the pixels of several images are concatenated."""
     in_one: bool = False
-    """Whether the features of all images are one tensor; otherwise each has its own."""
+    """Whether the features of all images are one tensor instead of one each."""
     asked: dict[str, Any] = field(default_factory=dict)
-    """What the family's own processor asks of the one for images."""
+    """Extra arguments that its processor passes to the image processor."""
 
 
 class VisionSpec:
-    """Where a model's images are, and how it takes them in."""
+    """A model's image handling: its images, processor and tokens."""
 
     def __init__(
         self, config: Any, tokenizer: PreTrainedTokenizerBase, processor: Any, book: ImageBook
     ) -> None:
-        """Raises `ModelError` for models of other kinds, and for a tokenizer without the token that
-        stands for an image."""
+        """Raises `ModelError` for unsupported model types, and for a tokenizer without the image
+        placeholder."""
         if config.model_type not in FAMILIES:
-            raise ModelError(f"models of type {config.model_type} are not shown images here")
+            raise ModelError(f"images are not supported for models of type {config.model_type}")
         self.family = FAMILIES[config.model_type]
-        self.processor, self.book, self.config = processor, book, config
+        self.processor = processor
+        self.book = book
+        self.config = config
         self.placeholder: int = config.image_token_id
         token: Any = tokenizer.convert_ids_to_tokens(self.placeholder)
         if token is None or tokenizer.encode(token, add_special_tokens=False) != [self.placeholder]:
             raise ModelError(
-                f"its tokenizer has no token of id {self.placeholder}, which stands for an image"
+                f"its tokenizer has no token of id {self.placeholder}, the image placeholder"
             )
         self.token: str = token
-        """The text that a chat template writes where an image is."""
+        """The placeholder's text, which a chat template writes for an image."""
         marks = ("image", "video", "vision_start", "vision_end")
         named = (getattr(config, f"{mark}_token_id", None) for mark in marks)
         self.closed = tuple(sorted({token for token in named if isinstance(token, int)}))
-        """Tokens that are never sampled: a placeholder without an image cannot be computed."""
+        """Tokens that are never sampled, because a placeholder without an image cannot be
+        computed."""
         self.in_grid = config.model_type in IN_GRID
         """Whether positions have three axes: time, row and column."""
         self._sizes: dict[str, tuple[int, int]] = {}
         self._by_size: dict[tuple[int, int], ImageTokens] = {}
-        """By height and width: a run has many images, and few sizes."""
+        """Image tokens by height and width; a run has many images but few sizes."""
 
     def image_tokens(self, name: str) -> ImageTokens:
-        """Returns how an image is taken in. Raises `ModelError` where it cannot be."""
+        """Returns the tokens of an image. Raises `ModelError` for a bad or too large image."""
         if name not in self._sizes:
             self._sizes[name] = png_size(self.book.data(name), name)
         size = self._sizes[name]
@@ -82,8 +85,8 @@ class VisionSpec:
             tokens = self.family.image_tokens(self, *size)
             if tokens.tokens > MOST_TOKENS:
                 raise ModelError(
-                    f"image {name} would be {tokens.tokens} tokens, at most {MOST_TOKENS} can be; "
-                    "lower the largest size in preprocessor_config.json"
+                    f"image {name} has {tokens.tokens} tokens, more than the limit of "
+                    f"{MOST_TOKENS}; lower the largest size in preprocessor_config.json"
                 )
             self._by_size[size] = tokens
         return self._by_size[size]
@@ -93,30 +96,30 @@ class VisionSpec:
         return virtual_ids(self.book.key(name), self.image_tokens(name).tokens)
 
     def placed(self, ids: Sequence[int], names: Sequence[str]) -> list[int]:
-        """Returns token ids in which placeholders stand for images, these in their order, with the
-        images' own in their place. Raises `ModelError` where they are more, or fewer."""
+        """Returns token ids with placeholders replaced by the virtual ids of images, in order.
+        Raises `ModelError` if their numbers differ."""
         own = [token for name in names for token in self.virtual(name)]
         if ids.count(self.placeholder) != len(own):
             raise ModelError(
-                f"the chat has {ids.count(self.placeholder)} places for tokens of images, and its "
-                f"{len(names)} images have {len(own)}; give the model's folder the chat template "
-                "that it was published with"
+                f"the chat has {ids.count(self.placeholder)} image placeholders, but its "
+                f"{len(names)} images have {len(own)} tokens; restore the chat template that the "
+                "model was published with"
             )
         left = iter(own)
         return [next(left) if token == self.placeholder else token for token in ids]
 
     def images_of(self, ids: np.ndarray) -> list[tuple[int, str]]:
-        """Returns where in token ids [tokens] images begin, and their names, in their order."""
+        """Returns the start and name of each image in token ids [tokens], in order."""
         keys, offsets = split_ids(ids)
         starts = np.flatnonzero((ids < 0) & (offsets == 0)).tolist()
         return [(start, self.book.name(int(keys[start]))) for start in starts]
 
     def positions(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Returns the positions [3, tokens] of a sequence from its first token on; [tokens] where
-        those of images follow one another like text.
+        """Returns the positions [3, tokens] of a sequence from its first token on, or [tokens] if
+        image tokens count like text.
 
-        Text counts on in all axes. The tokens of an image of h x w are at (n, n + row, n + column),
-        n being the next position, and what follows begins at n + max(h, w) (M-RoPE, arXiv
+        Text counts up in all axes. The tokens of an h x w image are at (n, n + row, n + column) for
+        the next position n, and the following text begins at n + max(h, w) (M-RoPE, arXiv
         2409.12191)."""
         if not self.in_grid:
             return np.arange(len(ids))
@@ -124,20 +127,20 @@ class VisionSpec:
         depths = np.arange(len(tokens))
         positions = np.tile(depths, (3, 1))
         for start, name in self.images_of(tokens):
-            picture = self.image_tokens(name)
-            assert picture.grid is not None
-            rows, columns = picture.grid
-            base, end = positions[0, start], start + picture.tokens
-            places = np.arange(picture.tokens)
+            image = self.image_tokens(name)
+            assert image.grid is not None
+            rows, columns = image.grid
+            base, end = positions[0, start], start + image.tokens
+            places = np.arange(image.tokens)
             grid = np.stack([0 * places, places // columns, places % columns])
-            # It may be cut off.
+            # The image may be cut off.
             positions[:, start:end] = base + grid[:, : len(tokens) - start]
             positions[:, end:] = base + max(rows, columns) + depths[end:] - end
         return positions
 
     def shift(self, ids: Sequence[int]) -> int:
-        """Returns by how much the position of text behind a sequence of whole images differs from
-        the number of tokens before it."""
+        """Returns the difference of position and token count after a sequence with complete
+        images."""
         if not self.in_grid:
             return 0
         pictures = [
@@ -149,11 +152,12 @@ class VisionSpec:
 def find_vision(
     config: Any, tokenizer: PreTrainedTokenizerBase, load: Callable[[], Any], book: ImageBook
 ) -> tuple[VisionSpec | None, str]:
-    """Returns how a model sees, or None and why it does not. `load` gives its image processor."""
+    """Returns a model's image handling, or None and the reason. `load` opens its image
+    processor."""
     if getattr(config, "vision_config", None) is None:
-        return None, "it is a model of text alone"
+        return None, "it is a text-only model"
     if config.model_type not in FAMILIES:
-        return None, f"models of type {config.model_type} are not shown images here"
+        return None, f"images are not supported for models of type {config.model_type}"
     if importlib.util.find_spec("PIL") is None:
         return None, "reading images needs Pillow (pip install 'rlanything[vision]')"
     try:
@@ -164,7 +168,7 @@ def find_vision(
 
 
 def _qwen(spec: VisionSpec, height: int, width: int) -> ImageTokens:
-    # Loaded with the processor already, and so is Pillow.
+    # Already imported with the processor, like Pillow.
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
     processor = spec.processor
@@ -176,7 +180,7 @@ def _qwen(spec: VisionSpec, height: int, width: int) -> ImageTokens:
 
 
 def _tiles(spec: VisionSpec, height: int, width: int) -> ImageTokens:
-    """Idefics3 and SmolVLM: tiles row by row, then the whole image, each as a square of tokens."""
+    """Idefics3 and SmolVLM: tiles row by row, then the whole image, each a square of tokens."""
     vision = spec.config.vision_config
     tokens = (vision.image_size // vision.patch_size) ** 2 // spec.config.scale_factor**2
     _, rows, columns = spec.processor.get_number_of_image_patches(height, width)
@@ -193,7 +197,7 @@ def _tiles(spec: VisionSpec, height: int, width: int) -> ImageTokens:
 def _llava(spec: VisionSpec, height: int, width: int) -> ImageTokens:
     config, vision = spec.config, spec.config.vision_config
     tokens = (vision.image_size // vision.patch_size) ** 2
-    # CLIP's towers have a token of their own before those of the patches.
+    # CLIP towers have a class token before the patches.
     tokens += vision.model_type.startswith("clip")
     tokens -= config.vision_feature_select_strategy == "default"
     return ImageTokens(spec.token * tokens, tokens)
@@ -218,7 +222,6 @@ FAMILIES = {
     "llava": VisionFamily(_llava),
     "internvl": VisionFamily(_internvl, in_one=True, asked={"crop_to_patches": True}),
 }
-"""The kinds of models that are shown images, by their `model_type`. Others are not: where tokens of
-an image see those behind them (Gemma 3, PaliGemma), or layers are recurrent (Qwen3.5), what is
-computed once for all is not what each sequence computes."""
+"""Supported vision models by `model_type`. Prefix sharing would be wrong for others: image tokens
+that see later ones (Gemma 3, PaliGemma), or recurrent layers (Qwen3.5)."""
 IN_GRID = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")

@@ -1,5 +1,4 @@
-"""The computing side of a model that sees: each image through its tower once, and its features in
-the place of its tokens."""
+"""The computing side of a vision model: encodes each image once and inserts its features."""
 
 from __future__ import annotations
 
@@ -20,25 +19,26 @@ from rlanything.engines.base import ModelError
 from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything.engines.images import split_ids
 
-KEPT_FEATURES, KEPT_PIXELS = 1 << 29, 1 << 28
-"""Bytes of images kept as features and as pixels, those used last: a screenshot of 1920 x 1080 is
-67 MB of features in a model of 8B."""
+KEPT_FEATURES = 1 << 29
+"""Cache size for features in bytes; a 1920 x 1080 screenshot has 67 MB in an 8B model."""
+KEPT_PIXELS = 1 << 28
+"""Cache size for pixels in bytes."""
 _READ = ("pixel_values", "image_grid_thw", "pixel_attention_mask")
-"""What towers read of what processors give."""
+"""Outputs of image processors that towers use."""
 T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """Results by name, the latest used, of so many bytes. A copy of it is empty."""
+    """An LRU cache of results by name with a limit in bytes. Copies of it are empty."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._results: OrderedDict[str, tuple[T, int]] = OrderedDict()
         self.bytes = 0
-        """Those of all that is kept."""
+        """Size of all results."""
 
     def get(self, name: str, make: Callable[[], tuple[T, int]]) -> T:
-        """Returns a result; `make` gives it, and its bytes, where it is not here."""
+        """Returns a result; a missing one, and its size, comes from `make`."""
         if name not in self._results:
             self._results[name] = made = make()
             self.bytes += made[1]
@@ -58,21 +58,21 @@ class Kept(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """An image as its tower gives it to the text model."""
+    """An image's features for the text model."""
 
     rows: Tensor
-    """[tokens, hidden]"""
+    """Features [tokens, hidden]."""
     deep: tuple[Tensor, ...]
-    """[levels][tokens, hidden], what is added in the first layers (DeepStack, arXiv 2406.04334);
-    empty where there is none."""
+    """Features [levels][tokens, hidden] added in the first layers (DeepStack, arXiv 2406.04334);
+    empty for models without."""
 
     @property
     def bytes(self) -> int:
-        return sum(each.numel() * each.element_size() for each in (self.rows, *self.deep))
+        return sum(part.numel() * part.element_size() for part in (self.rows, *self.deep))
 
 
 class VisionTower:
-    """The tower of a network, with the images that it has seen."""
+    """A network's vision tower, with a cache of image features."""
 
     def __init__(self, network: PreTrainedModel, spec: VisionSpec) -> None:
         self._spec = spec
@@ -82,24 +82,24 @@ class VisionTower:
         self._pixels: Kept[dict[str, Tensor]] = Kept(KEPT_PIXELS)
 
     def forget(self) -> None:
-        """Drops all features: the tower may have other weights now."""
+        """Drops all features, because the tower's weights may have changed."""
         self._features.clear()
 
     def body(self, ids: Tensor, **more: Any) -> Tensor:
-        """Returns the last hidden states of ids [rows, tokens], on any device, some of them
-        virtual. `more` is passed to the network."""
+        """Returns the last hidden states of ids [rows, tokens], which may be virtual and on any
+        device. `more` is passed to the network."""
         ids, images = self._arguments(ids)
         device = self._body.device
         return self._body(input_ids=ids.to(device), **images, **more).last_hidden_state
 
     def _arguments(self, ids: Tensor) -> tuple[Tensor, dict[str, Any]]:
-        """Returns ids with placeholders in the place of virtual ones, and the features that belong
-        there. Raises `ModelError` for placeholders without an image."""
+        """Returns ids with placeholders instead of virtual ids, and the features of these. Raises
+        `ModelError` for placeholders without an image."""
         placeholder = self._spec.placeholder
         if (ids == placeholder).any():
             raise ModelError(
-                f"token ids hold the placeholder {self._spec.token!r} of an image without saying "
-                "which image: give its virtual ids (engines/images.py)"
+                f"token ids contain the image placeholder {self._spec.token!r} without an image: "
+                "use its virtual ids (engines/images.py)"
             )
         virtual = ids < 0
         if not virtual.any():
@@ -118,8 +118,8 @@ class VisionTower:
         return ids.masked_fill(virtual, placeholder), {"mm_encoder_outputs": {"image": seen}}
 
     def features(self, name: str) -> Features:
-        """Returns an image's features. Those of a tower that trains are computed anew wherever
-        gradients may be wanted, or weights may have moved."""
+        """Returns an image's features. A tower that trains computes them again whenever gradients
+        may be needed, or weights may have changed."""
         if self._trains and not torch.is_inference_mode_enabled():
             return self._encode(name)
         return self._features.get(name, lambda: self._kept(name))
@@ -129,7 +129,7 @@ class VisionTower:
         return any(weights.requires_grad for weights in self._weights)
 
     def _kept(self, name: str) -> tuple[Features, int]:
-        # Tensors of inference mode could not be part of a pass with gradients later on.
+        # Inference tensors could not be used in a later pass with gradients.
         with torch.inference_mode(False), torch.no_grad():
             features = self._encode(name)
         return features, features.bytes
@@ -142,28 +142,28 @@ class VisionTower:
         deep = getattr(out, "deepstack_features", None) or ()
         if len(rows) != (tokens := self._spec.image_tokens(name).tokens):
             raise ModelError(
-                f"image {name} has {tokens} tokens and {len(rows)} features: preprocessor_config"
-                ".json and config.json do not belong together; take both from one model"
+                f"image {name} has {tokens} tokens but {len(rows)} features: preprocessor_config"
+                ".json and config.json do not match; take both from one model"
             )
         levels = (level if isinstance(level, list | tuple) else [level] for level in deep)
         return Features(rows, tuple(torch.cat([*level]) for level in levels))
 
     def inputs(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """Returns what the network itself reads of images, in their order, pixels and all."""
+        """Returns the network's own arguments for images, in order, such as pixels."""
         device, family = self._body.device, self._spec.family
         read = [self._pixels.get(name, lambda name=name: self._process(name)) for name in names]
-        # Grids have a row for each image, wherever its pixels are joined.
+        # Grids have one row per image, whatever the dimension of pixels is.
         dimensions = {"image_grid_thw": 0}
         return {
-            key: torch.cat([each[key] for each in read], dimensions.get(key, family.joined)).to(
+            key: torch.cat([part[key] for part in read], dimensions.get(key, family.joined)).to(
                 device
             )
             for key in (read[0] if read else ())
         }
 
     def plain(self, ids: Sequence[int]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Returns ids [1, tokens] with placeholders, and all else that transformers needs to
-        compute them by itself."""
+        """Returns ids [1, tokens] with placeholders, and the further arguments that transformers
+        needs for images."""
         tokens = torch.tensor([list(ids)])
         virtual = tokens < 0
         names = [name for _, name in self._spec.images_of(tokens[0].numpy())]
@@ -174,12 +174,12 @@ class VisionTower:
 
     def _process(self, name: str) -> tuple[dict[str, Tensor], int]:
         read = pixels(self._spec, [opened(self._spec, name)])
-        return read, sum(each.numel() * each.element_size() for each in read.values())
+        return read, sum(part.numel() * part.element_size() for part in read.values())
 
 
 def opened(spec: VisionSpec, name: str) -> Any:
-    """Returns an image of a spec's book, opened by Pillow."""
-    # The extra `vision`: what there is to see alone needs it.
+    """Returns an image of a model's image book, opened by Pillow."""
+    # The extra `vision`, only needed for images.
     import PIL.Image
 
     with PIL.Image.open(io.BytesIO(spec.book.data(name)), formats=["PNG"]) as image:
@@ -187,19 +187,19 @@ def opened(spec: VisionSpec, name: str) -> Any:
 
 
 def pixels(spec: VisionSpec, images: Sequence[Any]) -> dict[str, Tensor]:
-    """Returns what towers read of opened images: pixels, resized as the model has it, and more."""
+    """Returns a tower's inputs for opened images: pixels, resized for the model, and more."""
     given = spec.processor([*images], return_tensors="pt", **spec.family.asked)
     return {key: given[key] for key in _READ if key in given}
 
 
 def _gathered(parts: Sequence[Tensor], places: Tensor) -> Tensor:
-    # A look-up, because its gradient is summed in a fixed order.
+    # An embedding, because its gradient is summed in a fixed order.
     return functional.embedding(places, torch.cat([*parts]))
 
 
 def tower_weights(network: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """Returns the weights that only images go through, by their names: the tower, and what joins
-    its features to text. None in a model of text."""
+    """Returns the weights that only process images, by name: the vision tower and its projector.
+    Empty for a text-only model."""
     if getattr(network.config, "vision_config", None) is None:
         return {}
     stand_in: Any = network

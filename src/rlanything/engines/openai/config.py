@@ -1,4 +1,4 @@
-"""Settings of an endpoint that speaks the OpenAI chat API."""
+"""Settings of an endpoint with the OpenAI chat API."""
 
 from __future__ import annotations
 
@@ -28,47 +28,47 @@ OURS = frozenset(
         *("n", "stream", "tools", "logprobs"),
     }
 )
-"""Fields of a request that are made of a role's settings, or would bring back another reply."""
+"""Fields of a request that come from a role's settings, or would change the reply's format."""
 
 
 class OpenAIEngineConfig(EngineConfig):
-    """An endpoint that speaks the OpenAI chat API. It gives text only, so nothing trains on it."""
+    """An endpoint with the OpenAI chat API. It only gives text, so nothing can train on it."""
 
     remote: ClassVar[bool] = True
 
     name: str = "openai"
     """The official client, extra `openai`; `model` is then the endpoint's name of the model."""
     url: str
-    """Where the API begins, such as `https://api.openai.com/v1` or `http://127.0.0.1:8000/v1`."""
+    """Base URL of the API, such as `https://api.openai.com/v1` or `http://127.0.0.1:8000/v1`."""
     key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
         "OPENAI_API_KEY"
     )
-    """The environment variable that holds the key; null for an endpoint that wants none. A recipe
-    alone sends no key: its user names the variable too, as an override or in `RLANYTHING_KEYS`."""
+    """Environment variable with the key; null for an endpoint without one. A recipe alone sends no
+    key: its user must name the variable too, as an override or in `RLANYTHING_KEYS`."""
     concurrency: Annotated[int, Field(ge=1)] = 8
-    """Requests under way at the same time."""
+    """Number of parallel requests."""
     retries: Annotated[int, Field(ge=0)] = 5
-    """Further tries of a request that met 408, 429, 5xx, a time-out, a dropped connection or an
-    answer that cannot be read."""
+    """Number of retries after 408, 429, 5xx, a timeout, a dropped connection or an unreadable
+    answer."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """Limit of one try; the role's own `timeout_seconds` limits all requests asked at once."""
+    """Time limit of one try; the role's own `timeout_seconds` limits a whole batch of requests."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields of every request, such as `{chat_template_kwargs: {enable_thinking: false}}`
-    for a server of vLLM's."""
+    for a vLLM server."""
 
     @field_validator("extra_body")
     @classmethod
     def _nothing_said_twice(cls, extra: dict[str, Any]) -> dict[str, Any]:
         if taken := sorted(OURS.intersection(extra)):
-            raise ValueError(f"{taken[0]} is the role's to say: leave it out")
+            raise ValueError(f"{taken[0]} comes from the role's settings: leave it out")
         return extra
 
     @field_validator("url")
     @classmethod
     def _plain_address(cls, url: str) -> str:
-        # Keys live in the environment: a recipe is copied into the run's directory.
+        # Keys belong in the environment, because recipes are copied into run directories.
         parts = urlsplit(url)
-        _ = parts.port  # raises ValueError where it is none
+        _ = parts.port  # raises ValueError for a bad port
         if not re.fullmatch("https?://[!-~]+", url) or not parts.hostname:
             raise ValueError("give an address such as http://127.0.0.1:8000/v1")
         if parts.username or parts.password or parts.query or parts.fragment:
@@ -88,9 +88,9 @@ class OpenAIEngineConfig(EngineConfig):
         return self
 
     def build(self, model: None, setting: EngineSetting) -> Endpoint:
-        """Returns the way to the endpoint, at which nothing has been asked yet.
+        """Returns the endpoint, without sending a request.
 
-        Raises `EndpointError` without the official client or a key."""
+        Raises `ModelError` without the official client, `EndpointError` without a key."""
         from rlanything.engines.base import ModelError
 
         if importlib.util.find_spec("openai") is None:
@@ -105,6 +105,6 @@ class OpenAIEngineConfig(EngineConfig):
         return Endpoint(setting.role, setting.model, self, setting.timeout_seconds, images)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
-        """Returns no parts: the model is not here."""
+        """Returns no parts, because the model runs elsewhere."""
         del workload
         return EngineMemory(())

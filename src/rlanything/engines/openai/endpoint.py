@@ -1,4 +1,4 @@
-"""Any endpoint that speaks the OpenAI chat API: chats in, texts out, by the official client."""
+"""Endpoints with the OpenAI chat API, called through the official client."""
 
 from __future__ import annotations
 
@@ -25,22 +25,24 @@ from rlanything.records import Message, Messages
 from rlanything.replies import BadReply, json_object, number, place, quoted
 from rlanything.surrogates import whole_characters
 
-# They log every header of a reply, in which the key may be.
+# They log every header of a reply, which may contain the key.
 for name in ("httpx2", "httpcore2"):
     logging.getLogger(name).setLevel(logging.WARNING)
 
 T = TypeVar("T")
 _PASSING = frozenset({408, 429})
-"""Statuses below 500 that may not come again."""
+"""Transient statuses below 500."""
 BYTES_PER_TOKEN = 256
-"""Most bytes of an answer for each token that it may have: the longest tokens are half of that."""
+"""Limit of an answer's bytes per allowed token; the longest tokens have half of that."""
 ENVELOPE = 2**20
-"""Most bytes of a reply beside its tokens."""
+"""Limit of a reply's bytes besides its tokens."""
 MOST_TOKENS = 2**53
 SHARED_WITH_KEY = 6
-"""A word is not shown with so many characters in a row of the key, in either direction."""
+"""Redact any word that shares this many consecutive characters with the key, forwards or
+reversed."""
 SHORTEST_ENCODED = 12
-"""Nor is one as long as the key, which may hold it encoded: of these characters at least."""
+"""Also redact any word at least this long and no shorter than the key: it may be the key,
+encoded."""
 _NO_ROOM = re.compile(
     rb"context[ _](length|size|window)|model length|prompt is too long", re.IGNORECASE
 )
@@ -56,11 +58,11 @@ _WITHHELD = frozenset(
 
 
 class EndpointError(ValueError):
-    """An endpoint does not answer; one line with role, address, reason and remedy."""
+    """An endpoint failed; the message is one line with role, address, reason and remedy."""
 
 
 class EndpointSettings(Protocol):
-    """The address of an endpoint and how to ask it, as `OpenAIEngineConfig` documents them."""
+    """The settings of an endpoint, documented in `OpenAIEngineConfig`."""
 
     @property
     def url(self) -> str: ...
@@ -78,7 +80,7 @@ class EndpointSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer of the endpoint, its separate reasoning left out."""
+    """An answer of the endpoint, without its separate reasoning."""
 
     text: str
     stop_reason: Literal["stop", "length"]
@@ -86,31 +88,30 @@ class Answer:
 
 @dataclass(slots=True)
 class Usage:
-    """Counts of what was asked of an endpoint."""
+    """Usage counts of an endpoint."""
 
     requests: int = 0
-    """Sent, further tries included."""
+    """Number of requests, retries included."""
     retries: int = 0
-    """Those further tries."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    """As the endpoint counts them; reasoning included."""
+    """Completion tokens counted by the endpoint, reasoning included."""
     too_long: int = 0
-    """Prompts that did not fit, and were answered with nothing."""
+    """Prompts that did not fit and got an empty answer."""
     cut: int = 0
     """Answers that max_tokens cut off."""
     refused: int = 0
     """Answers that the endpoint withheld or broke off: refusals and content filters."""
     empty: int = 0
-    """Answers that ended by themselves without any text."""
+    """Complete answers without any text."""
 
-    def taken(self) -> dict[str, int]:
-        """Returns the counts by name; of the last three those that are not 0."""
+    def by_name(self) -> dict[str, int]:
+        """Returns the counts by name; the last three only if they are not 0."""
         return {k: n for k, n in asdict(self).items() if n or k not in ("cut", "refused", "empty")}
 
 
 class _Fault(Exception):
-    """One try brought no answer: the reason, and what helps against it."""
+    """One try failed, with a reason and a remedy."""
 
     def __init__(
         self, what: str, remedy: str, passing: bool, asked_seconds: float | None = None
@@ -118,13 +119,13 @@ class _Fault(Exception):
         super().__init__(what)
         self.remedy = remedy
         self.passing = passing
-        """Whether another try may fare better."""
+        """Whether a retry may succeed."""
         self.asked_seconds = asked_seconds
-        """How long the endpoint asks to wait before it."""
+        """Seconds that the endpoint asks to wait before a retry."""
 
 
 class Refused(Exception):
-    """A reply of another status than success."""
+    """A reply with an error status or a redirect."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         super().__init__(status)
@@ -134,15 +135,16 @@ class Refused(Exception):
 
 
 class BoundedClient(openai.DefaultAsyncHttpxClient):
-    """Takes no reply of more than `most` bytes, unpacks none, and follows no redirect, which would
-    carry the prompt to another place. Of headers it gives the official client none to log."""
+    """An HTTP client that limits replies to `most` bytes, does not decompress them, and follows no
+    redirects, which would send prompts elsewhere. It hides headers from the official client, which
+    would log them."""
 
     def __init__(self, most: int) -> None:
         super().__init__(follow_redirects=False, headers={"Accept-Encoding": "identity"})
         self._most = most
 
     async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        """Raises `Refused`, and `BadReply` for one that is too long."""
+        """Raises `Refused`, and `BadReply` for a reply that is too long."""
         del stream
         response = await super().send(request, stream=True, **options)
         body = bytearray()
@@ -171,8 +173,8 @@ class Endpoint:
         seconds: float,
         images: ImageBook | None = None,
     ) -> None:
-        """`seconds`: how long one call of `ask` may take; `images`: those that messages may name.
-        Reads the key from the environment; raises `EndpointError` if it is not there."""
+        """`seconds`: time limit of one call of `ask`; `images`: images that messages may name.
+        Reads the key from the environment; raises `EndpointError` if it is missing."""
         self._role = role
         self._model = model
         self._config = config
@@ -183,12 +185,12 @@ class Endpoint:
         self._limit = "max_tokens"
 
     def ask(self, chats: Sequence[tuple[Messages, int]], sampling: Sampling) -> list[Answer]:
-        """Returns one answer for each chat and seed, by one request each; an empty one, cut by
-        length, to a chat that the endpoint finds too long.
+        """Returns one answer per chat and seed, by one request each; an empty one, with stop reason
+        "length", for a chat that the endpoint finds too long.
 
-        Raises `EndpointError` for the first request that fails for good, `GenerationTimeout` if all
-        of them take too long, `ModelError` for an image that is not there; whatever interrupts it
-        ends the requests under way."""
+        Raises `EndpointError` for the first request that fails permanently, `GenerationTimeout` if
+        all together take too long, `ModelError` for a missing image. Any interruption cancels the
+        pending requests."""
         try:
             return _interruptible(self._ask_all(chats, sampling), self._seconds)
         except TimeoutError:
@@ -199,21 +201,21 @@ class Endpoint:
             ) from None
 
     def pop_usage(self) -> dict[str, int]:
-        """Returns what was asked since the last call, by name."""
-        taken, self._usage = self._usage, Usage()
-        return taken.taken()
+        """Returns the usage since the last call, by name."""
+        usage, self._usage = self._usage, Usage()
+        return usage.by_name()
 
     def _read_key(self) -> str | None:
         variable = self._config.key_variable
         if variable is None:
             return None
         key = os.environ.get(variable, "").strip()
-        # Anything else is no key, and would end up in the complaint about a bad header.
+        # A bad key would be quoted in the error about an invalid header.
         if not re.fullmatch("[!-~]+", key):
             raise EndpointError(
                 f"{self._role}: the environment variable {variable} holds no key for "
-                f"{self._config.url}; set it, or say {self._role}.engine.key_variable=null if the "
-                "endpoint wants none"
+                f"{self._config.url}; set it, or use {self._role}.engine.key_variable=null if the "
+                "endpoint needs none"
             )
         return key
 
@@ -223,7 +225,7 @@ class Endpoint:
         slots = asyncio.Semaphore(self._config.concurrency)
         end = time.monotonic() + self._seconds
         async with openai.AsyncOpenAI(
-            # Without one the client looks for a key of its own accord.
+            # Without a key the client would look for one itself.
             api_key=self._key or "none",
             base_url=self._config.url,
             timeout=self._config.timeout_seconds,
@@ -232,7 +234,7 @@ class Endpoint:
         ) as client:
 
             async def one(messages: Messages, seed: int) -> Answer:
-                # Waiting before another try keeps the slot: a busy endpoint is asked for less.
+                # Waiting before a retry keeps the slot, which reduces the load of a busy endpoint.
                 async with slots:
                     return await self._persist(client, messages, seed, sampling, end)
 
@@ -251,7 +253,8 @@ class Endpoint:
         sampling: Sampling,
         end: float,
     ) -> Answer:
-        """Tries until there is an answer or no hope, which a wait beyond `end` leaves not."""
+        """Retries until there is an answer, the error is permanent, or the next wait would exceed
+        `end`."""
         tries = 0
         while True:
             tries += 1
@@ -274,8 +277,8 @@ class Endpoint:
         )
 
     def _quoted(self, words: object) -> str:
-        """Returns what the endpoint said in one line, without words in which its key may be: some
-        repeat it, whole or altered."""
+        """Returns the endpoint's message in one line, without words that may contain the key, which
+        some endpoints repeat."""
         key = (self._key or "").casefold()
         length = SHARED_WITH_KEY
         parts = {
@@ -297,12 +300,12 @@ class Endpoint:
         config, role, limit = self._config, self._role, self._limit
         self._usage.requests += 1
         try:
-            # The client's own limit starts anew with every byte.
+            # The client's own timeout restarts with every byte.
             async with asyncio.timeout(config.timeout_seconds):
                 reply = await client.chat.completions.with_raw_response.create(
                     model=self._model,
                     messages=[self._turn(message) for message in messages],
-                    # Some servers keep 32 bits of it, some refuse more.
+                    # Some servers only use 32 bits, some refuse more.
                     seed=seed % 2**31,
                     temperature=sampling.temperature,
                     extra_body={**config.extra_body, limit: sampling.max_tokens},
@@ -311,7 +314,7 @@ class Endpoint:
             what = f"did not answer within {config.timeout_seconds:g} s"
             raise _Fault(what, f"raise {role}.engine.timeout_seconds", True) from None
         except Refused as refused:
-            # The newest models want the newest name, which older servers do not know.
+            # The newest models need the new name, which older servers do not know.
             if limit == "max_tokens" and b"max_completion_tokens" in refused.body:
                 self._limit = "max_completion_tokens"
                 return await self._try(client, messages, seed, sampling)
@@ -323,7 +326,7 @@ class Endpoint:
             raise self._no_answer(str(bad)) from None
         except openai.APIConnectionError as error:
             reason = type(error.__cause__ or error).__name__
-            remedy = f"see whether it is up and {role}.engine.url is its address"
+            remedy = f"check that it is running and that {role}.engine.url is its address"
             raise _Fault(f"cannot be reached ({reason})", remedy, True) from None
         return self._read(reply.content, sampling.max_tokens)
 
@@ -344,48 +347,47 @@ class Endpoint:
         no_credit = _says_no_credit(status, refused.body)
         if 300 <= status < 400:
             where = self._quoted(place(refused.headers.get("location", ""))) or "another path"
-            what = f"answered {status} and points to {where}, to which prompts do not follow"
-            remedy = f"if that is it, give {role}.engine.url its address"
+            what = f"answered {status} and redirects to {where}, which is not followed"
+            remedy = f"if that is right, set {role}.engine.url to its address"
         elif status in (401, 403):
             remedy = (
-                f"put a key that it takes into the environment variable {variable}"
+                f"put a valid key into the environment variable {variable}"
                 if variable
                 else f"name the environment variable with its key in {role}.engine.key_variable"
             )
         elif status == 404:
             remedy = (
-                f"{role}.model ({self._model}) must be a model it serves, and {role}.engine.url "
-                "the address where its API begins, which often ends in /v1"
+                f"{role}.model ({self._model}) must be a model that it serves, and "
+                f"{role}.engine.url the base URL of its API, which often ends in /v1"
             )
         elif no_credit:
             what = f"answered {status}: its quota is used up{f' ({words})' if words else ''}"
             account = f"of the key in {variable}" if variable else "that it asks for"
-            remedy = f"add credit to the account {account}, then go on; waiting does not help"
+            remedy = f"add credit to the account {account}, then resume; waiting does not help"
         elif status == 429:
             remedy = f"lower {role}.engine.concurrency or raise {role}.engine.retries"
         elif status >= 500:
-            remedy = "see what its own log says, then go on"
+            remedy = "check its log, then resume"
         else:
-            remedy = f"see what it asks of {role}.model, temperature and max_tokens"
+            remedy = f"check its requirements for {role}.model, temperature and max_tokens"
         passing = (status in _PASSING or status >= 500) and not no_credit
         return _Fault(what, remedy, passing, asked_seconds(refused.headers))
 
     def _no_answer(self, what: str) -> _Fault:
-        remedy = f"see whether {self._role}.engine.url is an OpenAI-compatible API"
+        remedy = f"check that {self._role}.engine.url is an OpenAI-compatible API"
         return _Fault(what, remedy, True)
 
     def _read(self, content: bytes, max_tokens: int) -> Answer:
-        """Returns the answer in a reply, its tokens counted. Raises `_Fault` if there is none in
-        it."""
+        """Returns the answer in a reply and counts its tokens. Raises `_Fault` if there is none."""
         try:
             reply = json_object(content)
             [choice, *_] = reply["choices"]
             message = choice["message"]
             text = message.get("content") or ""
-            if isinstance(text, list):  # in parts, of which some models' thoughts are others
+            if isinstance(text, list):  # in parts; some models' reasoning has other types
                 text = "".join(part["text"] for part in text if part["type"] == "text")
             if not isinstance(text, str):
-                raise TypeError("the content is no text")
+                raise TypeError("the content is not a text")
             usage = reply.get("usage") or {}
             prompt, completion = (
                 int(number(usage.get(name), MOST_TOKENS))
@@ -394,7 +396,7 @@ class Endpoint:
         except BadReply as bad:
             raise self._no_answer(str(bad)) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            what = f"sent what is no chat completion ({type(error).__name__})"
+            what = f"sent something other than a chat completion ({type(error).__name__})"
             raise self._no_answer(what) from None
         text = whole_characters(text)
         if (size := len(text.encode())) > BYTES_PER_TOKEN * max_tokens:
@@ -404,27 +406,27 @@ class Endpoint:
         self._usage.cut += (cut := _was_cut(choice))
         self._usage.refused += (refused := _was_withheld(choice))
         self._usage.empty += not (text.strip() or cut or refused or message.get("tool_calls"))
-        # A filter leaves half an answer, as a limit does.
+        # A filter leaves a partial answer, like a token limit.
         return Answer(text, "length" if cut or refused else "stop")
 
 
 def _says_no_room(status: int, body: bytes) -> bool:
-    """Whether a refusal says that the prompt does not fit."""
+    """Whether an error says that the prompt is too long."""
     return 400 <= status < 500 and bool(_NO_ROOM.search(body))
 
 
 def _says_no_credit(status: int, body: bytes) -> bool:
-    """Whether a refusal says that the account has nothing left: waiting does not help."""
+    """Whether an error says that the account has no credit, so that waiting does not help."""
     return status == 402 or (status == 429 and bool(_NO_CREDIT.search(body)))
 
 
 def _was_cut(choice: Mapping[str, Any]) -> bool:
-    """Whether the limit of tokens cut an answer off."""
+    """Whether the token limit cut an answer off."""
     return _reason(choice) in _CUT
 
 
 def _was_withheld(choice: Mapping[str, Any]) -> bool:
-    """Whether the endpoint withheld an answer, or broke it off: a refusal, a content filter."""
+    """Whether a refusal or content filter withheld an answer or broke it off."""
     return _reason(choice) in _WITHHELD or bool(choice["message"].get("refusal"))
 
 
@@ -433,7 +435,7 @@ def _reason(choice: Mapping[str, Any]) -> str:
 
 
 def _words(body: bytes) -> object:
-    """Returns what an endpoint said of its refusal: the message in its JSON, or all of it."""
+    """Returns an endpoint's error message: the one in its JSON, or the whole body."""
     try:
         said = json_object(body)
     except BadReply:
@@ -443,10 +445,10 @@ def _words(body: bytes) -> object:
 
 
 def _interruptible(work: Coroutine[Any, Any, T], seconds: float) -> T:
-    """Returns the result of `work`, whose event loop runs in a thread of its own.
+    """Returns the result of `work`, whose event loop runs in its own thread.
 
-    In the main thread a loop may swallow what a signal's handler raises. Here that thread only
-    waits, so that Ctrl-C takes effect at once. Raises TimeoutError after `seconds`."""
+    An event loop in the main thread may swallow a signal handler's exception. Here the main thread
+    only waits, so that Ctrl-C takes effect immediately. Raises TimeoutError after `seconds`."""
     loop = asyncio.new_event_loop()
     result: Future[T] = Future()
 
@@ -467,7 +469,7 @@ def _interruptible(work: Coroutine[Any, Any, T], seconds: float) -> T:
     try:
         return result.result(seconds)
     except BaseException:
-        with suppress(RuntimeError):  # the loop closed a moment ago
+        with suppress(RuntimeError):  # the loop has just closed
             loop.call_soon_threadsafe(cancel)
         thread.join(1.0)
         raise

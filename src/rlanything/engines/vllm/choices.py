@@ -1,7 +1,7 @@
-"""Restricted responses in vLLM: what `Choices` allows, token by token, and what none may hold.
+"""Restricted responses in vLLM: `Choices`, token by token, and tokens that are never sampled.
 
-vLLM calls this on the logits before temperature and log-probs, so that those are renormalised over
-what was possible, as `restricted_logprobs` does it for the other engines and for the learner.
+vLLM applies this to logits before temperature and log-probs, so that log-probs are renormalised
+over the possible tokens, like `restricted_logprobs` for the other engines and the learner.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from vllm.v1.sample.logits_processor.builtin import (  # pyright: ignore[reportM
 from rlanything.engines.hf.choices import ChoiceWalker
 
 CHOICES = "rlanything_choices"
-"""Under this name the choices of a request travel in its `extra_args`."""
+"""Key of a request's choices in its `extra_args`."""
 
 
 @dataclass(slots=True)
 class _Response:
-    """A response in the making."""
+    """A partial response."""
 
     walker: ChoiceWalker
     token_ids: list[int]
@@ -35,7 +35,7 @@ class _Response:
 
 
 class ChoiceLimits(LogitsProcessor):
-    """Forbids what a row's choices do not allow next, and in all rows what is `closed`."""
+    """Masks tokens that a row's choices do not allow, and `closed` tokens in all rows."""
 
     closed: tuple[int, ...] = ()
 
@@ -65,12 +65,11 @@ class ChoiceLimits(LogitsProcessor):
 
 
 def limits(closed: tuple[int, ...]) -> type[ChoiceLimits]:
-    """Returns the class for a model some of whose tokens are never sampled: vLLM makes its own
-    objects of it."""
+    """Returns a logits processor class, which vLLM instantiates, with these `closed` tokens."""
     return type(ChoiceLimits.__name__, (ChoiceLimits,), {"closed": closed})
 
 
 def _begin(parameters: Any, prompt_ids: Any, token_ids: list[int]) -> _Response | None:
     choices = (parameters.extra_args or {}).get(CHOICES)
-    # A request that was set aside for want of memory comes back with tokens: they are walked again.
+    # A preempted request returns with its tokens, which are walked again.
     return None if choices is None else _Response(ChoiceWalker(choices), token_ids)

