@@ -35,9 +35,15 @@ from rlanything.evaluation.counts import Counts, gain, pooled
 from rlanything.evaluation.intervals import Interval
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.eval_target import selection_rule
-from rlanything.runs.gains import Gain, first_and_last, policy_gains, success
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import percent, points
+from rlanything.runs.summary import (
+    Gain,
+    first_and_last,
+    percent,
+    points,
+    policy_gains,
+    success,
+)
 from rlanything.studies.ablation.curves import metric, write_curves
 from rlanything.studies.ablation.grid import MAY_DIFFER
 
@@ -80,13 +86,13 @@ class Finished:
         tasks = {task for task, _ in self.store.outcomes(0, split)}
         return {
             item: {measure: counts[measure]}
-            for item, counts in self.store.judge_eval_counts(iteration).items()
+            for item, counts in self.store.judge_eval_counts(iteration, "judge").items()
             if item in tasks and measure in counts
         }
 
     @property
     def writes_tests(self) -> bool:
-        return any(UT in counts for counts in self.store.judge_eval_counts(0).values())
+        return any(UT in counts for counts in self.store.judge_eval_counts(0, "judge").values())
 
     def closing(self, start: str) -> str:
         lines = json.loads(self.store.query("SELECT value FROM run WHERE key = 'closing'")[0][0])

@@ -243,9 +243,9 @@ def planned_training(
 @pytest.mark.parametrize("steps", [8, 48])
 @pytest.mark.parametrize("packing", ["shared", "padded"])
 def test_made_up_episodes_make_the_batches_that_the_learner_makes(recipe, packing, steps):
-    lost = [f"opening_tokens={OPENING}", f"turn_tokens={OBSERVATION}"]
+    lost = [f"policy_opening_tokens={OPENING}", f"policy_turn_tokens={OBSERVATION}"]
     role = PolicyConfig(packing=packing, max_pack_tokens=2048)
-    given = [*lost, f"response_tokens={RESPONSE}", *JUDGE]
+    given = [*lost, f"policy_answer_tokens={RESPONSE}", *JUDGE]
     planned = planned_training(recipe, role, steps, given)
     samples = tagged(steps)[1]
     real = (pack if packing == "shared" else pad)(samples, 2048)
@@ -298,7 +298,12 @@ def screen(episode: int, step: int) -> Sample:
 
 
 def test_screens_share_with_one_another_what_lies_before_them(recipe):
-    given = ["opening_tokens=10", "turn_tokens=0", "question_tokens=20", "response_tokens=7"]
+    given = [
+        "policy_opening_tokens=10",
+        "policy_turn_tokens=0",
+        "policy_question_tokens=20",
+        "policy_answer_tokens=7",
+    ]
     role = PolicyConfig(max_pack_tokens=4096)
     planned = planned_training(recipe, role, 5, [*given, *JUDGE])
     real = pack([screen(episode, step) for episode in range(4) for step in range(5)], 4096)
@@ -328,7 +333,12 @@ def test_generation_counts_every_step_and_every_judgement(recipe):
 
 
 def test_prompts_that_grow_are_summed_over_the_steps(recipe):
-    given = ["opening_tokens=10", "turn_tokens=4", "question_tokens=0", "response_tokens=6"]
+    given = [
+        "policy_opening_tokens=10",
+        "policy_turn_tokens=4",
+        "policy_question_tokens=0",
+        "policy_answer_tokens=6",
+    ]
     assumed = assume(recipe, [*given, *JUDGE, "episode_steps=3", "candidates=0"])
     policy, judge, _ = workloads(recipe, assumed)
     episodes = recipe.loop.tasks_per_iteration * recipe.loop.rollouts_per_task
@@ -376,7 +386,7 @@ def test_the_page_shows_the_arithmetic_of_every_line(pytestconfig):
 
 
 def test_everything_fits_where_there_is_room_for_it(paper):
-    short = ["response_tokens=40", "judgement_tokens=60"]
+    short = ["policy_answer_tokens=40", "judge_answer_tokens=60"]
     loop = paper.loop.model_copy(update={"max_steps": 2, "tasks_per_iteration": 1})
     roles = {
         name: role.model_copy(update={"model": "Qwen/Qwen2.5-0.5B-Instruct"})
@@ -535,7 +545,7 @@ def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
 def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
     assumed = assume(
         load_recipe(paper, {"domain.options.style": "nano", "domain.options.commands": "none"}),
-        ["turn_tokens=50"],
+        ["policy_turn_tokens=50"],
     )
     assert assumed.turn_tokens == 50
     assert "data are not here" in assumed.sources["opening_tokens"]
@@ -573,7 +583,7 @@ def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(
             "assumption 'candidates': write name=number",
         ),
         (["--assume", "policy_trained=2", "--device", "l4"], "policy_trained=2: give a share"),
-        (["--assume", "turn_tokens=nan", "--device", "l4"], "turn_tokens=nan: give"),
+        (["--assume", "policy_turn_tokens=nan", "--device", "l4"], "policy_turn_tokens=nan: give"),
     ],
 )
 def test_what_is_not_known_is_one_line(arguments, said, pytestconfig):

@@ -122,8 +122,8 @@ def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
     judge = UnitTestJudge(None, Coding(), None, TESTS)  # pyright: ignore[reportArgumentType]
     signals = judge.signals(judged, FeedbackSettings())
     group = RolloutGroup(ScheduledTask("", task, False), tuple(judged), 0.5, signals)
-    lengths = ["opening_tokens=60", "question_tokens=0", "response_tokens=30"]
-    lengths += ["judge_opening_tokens=40", "judge_question_tokens=0", "judgement_tokens=20"]
+    lengths = ["policy_opening_tokens=60", "policy_question_tokens=0", "policy_answer_tokens=30"]
+    lengths += ["judge_opening_tokens=40", "judge_question_tokens=0", "judge_answer_tokens=20"]
     lengths += ["candidates=0", "policy_trained=1", "judge_trained=1"]
     parts = {"loop": recipe.loop.model_copy(update={"tasks_per_iteration": 1})}
     recipe = recipe.model_copy(update=parts).with_role("policy", PolicyConfig(max_pack_tokens=256))
@@ -231,7 +231,7 @@ class Elsewhere(AlfWorld):
 def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
     monkeypatch.setattr("rlanything.planning.assumptions.load_domain", lambda *_: Elsewhere())
     with pytest.raises(PlanError) as raised:
-        assume(recipe, ["turn_tokens=3"])
+        assume(recipe, ["policy_turn_tokens=3"])
     said = str(raised.value)
     assert said.startswith(
         "domain: no games: download them; or give the lengths of prompts: --assume"

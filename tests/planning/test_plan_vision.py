@@ -108,8 +108,8 @@ def recipe_of(folder: Path, *changes: str, observe: str = "image") -> Recipe:
 
 GIVEN = [
     *(f"{role}{name}_tokens=10" for role in ("", "judge_") for name in ("opening", "question")),
-    *("turn_tokens=0", "judge_turn_tokens=0", "adapter_prompt_tokens=10", "episode_steps=3"),
-    *("quoted=0", "response_tokens=5", "judgement_tokens=5"),
+    *("policy_turn_tokens=0", "judge_turn_tokens=0", "adapter_prompt_tokens=10", "episode_steps=3"),
+    *("policy_quoted=0", "policy_answer_tokens=5", "judge_answer_tokens=5"),
 ]
 
 

@@ -22,8 +22,7 @@ from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import RolloutRequest, rollout
-from rlanything.runs.store.codec import decode_episode, encode_episode
-from rlanything.runs.store.episode_json import from_json, to_json
+from rlanything.runs.store.codec import decode_episode, encode_episode, from_json, to_json
 
 SAMPLING = Sampling(1.0, 40)
 # As Qwen3's: the thoughts of earlier turns are left out.

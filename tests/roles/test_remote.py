@@ -179,7 +179,7 @@ def test_a_stronger_model_labels_the_exam_once(fake: FakeEndpoint, tmp_path: Pat
     trained(run, changes)
     with closing(Store(run / "run.sqlite")) as store:
         [episode], labels = store.judge_eval_episodes(), store.judge_eval_labels()
-        counts = store.judge_eval_counts(0)[episode.task.id]
+        counts = store.judge_eval_counts(0, "judge")[episode.task.id]
     before, after = metrics_of(run, 0), metrics_of(run)
     asked = 9 * len(episode.steps)
     votes: Counter[str] = Counter()

@@ -26,17 +26,17 @@ from rlanything.domains.base import Image
 from rlanything.domains.miniwob.browser import HEIGHT, WIDTH
 from rlanything.engines.images import noise_png
 from rlanything.progress import Progress
-from rlanything.runs.checks import Check
 from rlanything.runs.report import writing
 from rlanything.runs.report.episode_index import Rewards
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.page import render
 from rlanything.runs.report.payload import TEXT_BYTES, build
-from rlanything.runs.report.pointing import PAGES
+from rlanything.runs.report.pointing import pointer_size
 from rlanything.runs.report.sampling import Episode, choose, reasons, spread
 from rlanything.runs.report.writing import Reporter, ReportError, write_report
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything.runs.warnings import Warned
 
 
 def facts_in(page: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_training_leaves_a_report_of_everything_it_kept(trained: Path) -> None:
     (run,) = facts_in(page)["runs"]
     assert run["state"] == "finished"
     assert run["iterations"] == run["planned"] == 2
-    assert {each["gain"]["name"] for each in run["policy"]} == {"in_domain", "ood"}
+    assert {each["gain"]["name"] for each in run["policy"]["verdicts"]} == {"in_domain", "ood"}
     assert run["shown"] == run["episodes"] > 0
     assert "seconds/report" in run["metrics"]
     store = Store(trained / "run.sqlite")
@@ -93,11 +93,11 @@ def test_training_leaves_a_report_of_everything_it_kept(trained: Path) -> None:
         for one, two in zip(shown["steps"], kept.steps, strict=True):
             assert one["said"] == two.completion.text
             assert one["action"] == two.action
-            assert [text for text, _, _ in one["judgements"]] == [
+            assert [text for text, *_ in one["judgements"]] == [
                 each.completion.text for each in two.judgements
             ]
             scores = [each.score for each in two.judgements]
-            assert [score for _, score, _ in one["judgements"]] == scores
+            assert [score for _, score, *_ in one["judgements"]] == scores
             mean = sum(scores) / len(scores)
             assert one["feedback"] == pytest.approx(kept.outcome + mean, abs=1e-3)
     store.close()
@@ -108,7 +108,7 @@ def test_the_report_says_what_the_closing_lines_say(trained: Path) -> None:
     closing = json.loads(dict(store.query("SELECT key, value FROM run"))["closing"])
     store.close()
     (run,) = facts_in(report(trained))["runs"]
-    for each in run["policy"]:
+    for each in run["policy"]["verdicts"]:
         line = next(line for line in closing if f"policy, {each['gain']['name']}:" in line)
         assert line.endswith(each["verdict"])
         assert f"{each['gain']['before']['estimate']:.1%}" in line
@@ -117,7 +117,8 @@ def test_the_report_says_what_the_closing_lines_say(trained: Path) -> None:
 
 def test_curves_have_a_point_and_an_interval_for_every_evaluation_and_iteration(made: Path) -> None:
     (run,) = facts_in(report(made))["runs"]
-    curves = {curve["name"]: curve for curve in run["policy_curves"] + run["judge_curves"]}
+    (judge,) = run["judges"]
+    curves = {curve["name"]: curve for curve in run["policy"]["curves"] + judge["curves"]}
     assert [p["iteration"] for p in curves["in_domain"]["points"]] == [0, 5]
     assert [p["iteration"] for p in curves["rollouts"]["points"]] == [1, 2, 3, 4, 5]
     assert [p["iteration"] for p in curves["balanced Process Acc"]["points"]] == [0, 5]
@@ -127,7 +128,7 @@ def test_curves_have_a_point_and_an_interval_for_every_evaluation_and_iteration(
 
 def test_disagreement_counts_what_the_store_holds(made: Path) -> None:
     (run,) = facts_in(report(made))["runs"]
-    counts = run["disagreements"][-1]["counts"]
+    counts = run["judges"][0]["disagreements"][-1]["counts"]
     store = Store(made / "run.sqlite")
     rows = store.query(
         "SELECT outcome, SUM(score) FROM judgements JOIN trajectories ON number = trajectory"
@@ -158,11 +159,11 @@ def test_warnings_are_found_in_the_metrics_and_carried(
 ) -> None:
     asked: list[Any] = []
 
-    def find(history: Any) -> list[Check]:
+    def find(history: Any, roles: Any) -> list[Warned]:
         asked.append(history)
-        return [Check(4, "collapse", "the judge says one thing", "balance it")]
+        return [Warned(4, "collapse", "the judge says one thing", "balance it")]
 
-    monkeypatch.setattr("rlanything.runs.report.facts.run_checks", find)
+    monkeypatch.setattr("rlanything.runs.report.facts.find_warnings", find)
     with closing(Store(made / "run.sqlite")) as store:
         payload = build([Reader(store, made)])
     assert asked[0][5]["judge/mu"] == 1.1
@@ -205,14 +206,14 @@ def test_a_run_that_has_done_nothing_has_a_report(tmp_path: Path) -> None:
     (facts,) = facts_in(report(run))["runs"]
     assert facts["state"] == "stopped"
     assert facts["iterations"] == facts["episodes"] == facts["shown"] == 0
-    assert facts["policy"] == facts["judge"] == []
+    assert facts["policy"]["verdicts"] == facts["judges"][0]["verdicts"] == []
 
 
 def test_one_sitting_is_compared_with_nothing(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 0)
     (facts,) = facts_in(report(run))["runs"]
-    assert facts["policy"][0]["gain"]["change"] is None
-    assert facts["policy"][0]["gain"]["after"]["estimate"] == 0.3
+    assert facts["policy"]["verdicts"][0]["gain"]["change"] is None
+    assert facts["policy"]["verdicts"][0]["gain"]["after"]["estimate"] == 0.3
 
 
 def test_forgotten_texts_are_counted_and_the_numbers_stay(tmp_path: Path) -> None:
@@ -224,7 +225,7 @@ def test_forgotten_texts_are_counted_and_the_numbers_stay(tmp_path: Path) -> Non
     assert facts["forgotten"] > 0
     assert facts["shown"] == facts["episodes"] - facts["forgotten"]
     assert {row[2] for row in facts["index"]["rows"]} == {4}
-    assert len(facts["disagreements"]) == 2
+    assert len(facts["judges"][0]["disagreements"]) == 2
 
 
 def test_a_run_killed_while_it_writes_still_has_a_report(tmp_path: Path) -> None:
@@ -265,7 +266,7 @@ def test_judgements_that_programs_share_are_shown_with_each(tmp_path: Path) -> N
     (facts,) = facts_in(page)["runs"]
     for row in facts["index"]["rows"]:
         shown = chunk_in(page, row[0])[row[1]]["steps"][0]["judgements"]
-        assert [text for text, _, _ in shown] == [
+        assert [text for text, *_ in shown] == [
             f"drawer 0: a new place, says {j}." for j in (0, 1, 2)
         ]
 
@@ -358,8 +359,10 @@ def test_a_step_says_where_on_its_screenshot_it_pointed(
     assert [each["points"] for each in steps] == [points, [], points]
 
 
-def test_pages_are_as_large_as_the_report_takes_them_for() -> None:
-    assert PAGES["miniwob"] == (WIDTH, HEIGHT)
+def test_an_installed_domain_says_what_its_coordinates_count_in() -> None:
+    assert pointer_size("miniwob") == pointer_size("miniwob-vision") == (WIDTH, HEIGHT)
+    names = ("osworld", "made up", "object(Game)", "rlanything.domains.miniwob.domain:MiniWob")
+    assert [pointer_size(name) for name in names] == [None] * 4
 
 
 # --- files
@@ -483,4 +486,4 @@ def test_outcomes_are_shown_where_one_rollout_of_a_task_has_no_reward(
     measured: bool, shown: float
 ) -> None:
     episode = cast(Episode, SimpleNamespace(outcome=-1, reward=0.5))
-    assert Rewards(1.0, "outcome").of(episode, [1], measured) == shown
+    assert Rewards(1.0, "outcome").of(episode, {"judge": [1]}, measured) == shown

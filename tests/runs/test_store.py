@@ -316,7 +316,7 @@ def test_an_evaluation_is_read_back(store: Store) -> None:
     assert store.evaluated_iterations() == [0, 3]
     assert store.outcomes(0, "ood") == [("a", 1), ("b", -1)]
     assert store.outcomes(0, "in_domain") == []
-    assert store.judge_eval_counts(0) == {"e1": counted}
+    assert store.judge_eval_counts(0, "judge") == {"e1": counted}
     assert store.metrics(0) == {"evaluation/ood/success": 0.5}
     with pytest.raises(sqlite3.IntegrityError):
         store.record_evaluation(evaluation_record(3, {"other": rows, "ood": rows}, {}, {}))

@@ -13,7 +13,7 @@ from rlanything.config.recipe import load_recipe
 from rlanything.records import Task
 from rlanything.runs.recovery import resuming_line
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import closing_lines
+from rlanything.runs.summary import Gain, closing_lines, paired, success
 
 HALF = {"good steps": (5, 10), "bad steps": (5, 10)}
 WELL = {"good steps": (9, 10), "bad steps": (9, 10)}
@@ -164,3 +164,19 @@ def test_a_finished_run_says_how_to_give_it_more(tmp_path: Path) -> None:
     said = resuming_line(Path("runs/my run"), 8, 8)
     assert said.startswith("this run is finished: it has all 8 iterations")
     assert "`rlanything resume 'runs/my run' loop.iterations=18`" in said
+
+
+def verdict(before: list[tuple[str, int]], after: list[tuple[str, int]]) -> str:
+    change = paired(before, after)
+    return Gain("in_domain", success(before), success(after), change).verdict
+
+
+@pytest.mark.parametrize("rollouts", [1, 8])
+@pytest.mark.parametrize(("tasks", "shown"), [(1, False), (2, False), (5, False), (6, True)])
+def test_improved_is_never_said_of_fewer_tasks_than_could_show_it(
+    tasks: int, shown: bool, rollouts: int
+) -> None:
+    lost = [(str(task), -1) for task in range(tasks)] * rollouts
+    won = [(str(task), 1) for task in range(tasks)] * rollouts
+    assert (verdict(lost, won) == "improved") == shown
+    assert (verdict(won, lost) == "got worse") == shown

@@ -24,13 +24,12 @@ from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.progress import Progress
 from rlanything.runs.checkpoint import CheckpointError, problems
 from rlanything.runs.directory import LockedError, run_lock
-from rlanything.runs.gains import policy_gains, success
 from rlanything.runs.open import open_run
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.session import Session
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import percent
+from rlanything.runs.summary import percent, policy_gains, success
 from rlanything.runs.trainer import Trainer
 
 HERE = TESTS / "helpers"

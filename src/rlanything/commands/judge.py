@@ -33,6 +33,9 @@ DOMAIN = Annotated[
         "plain ones for others."
     ),
 ]
+ROLE = Annotated[
+    str | None, typer.Option(help="Name of the judge, in a recipe or run that has several.")
+]
 
 
 def judge(
@@ -46,6 +49,7 @@ def judge(
     out: Annotated[Path, typer.Option(help="File to write the scores to; must not exist.")],
     overrides: OVERRIDES = None,
     domain: DOMAIN = None,
+    role: ROLE = None,
     seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
     win_at: WIN_AT = None,
     line_format: Annotated[
@@ -68,7 +72,7 @@ def judge(
     from rlanything.runs.judging.file import JudgeFileArgs, run_judge_file
     from rlanything.runs.judging.source import JudgeSource
 
-    source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
+    source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code, role)
     columns = tuple(reward or ())
     request = JudgeFileArgs(rollouts, source, out, seed, win_at, line_format, columns)
     progress = Progress(Terminal(stderr=True))

@@ -158,7 +158,7 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
     """Returns a role's model with its adapters, and the line of a plan about it.
 
     Raises `PlanError` for a model whose config.json cannot be found, or that is no such decoder."""
-    model = shipped.resolve(role.model, name)
+    model = shipped.resolve(role.model, role.shipped_role)
     if role.model in shipped.NAMES and not Path(model).is_dir():
         raise PlanError(
             f"{name}.model: {role.model} does not come with this installation, there is no "

@@ -1,11 +1,14 @@
 """The numbers of a run that its recipe does not say: lengths of prompts are measured in a few of
-its episodes, played at random, and the others are as in runs of the quickstart."""
+its episodes, played at random, and the others are as in runs of the quickstart.
+
+Those of a role are called after it: `judge_turn_tokens`."""
 
 from __future__ import annotations
 
 import random
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -15,6 +18,7 @@ from typing import Any, TypeAlias
 from transformers import AutoTokenizer
 
 from rlanything.config.recipe import Recipe
+from rlanything.config.roles import role_key
 from rlanything.domains.base import (
     Domain,
     DomainError,
@@ -37,11 +41,17 @@ from rlanything.seeds import derive
 TASKS = 8
 CHARACTERS = 3.1
 """Characters in a token, where there is no tokenizer: Qwen's on AlfWorld (benchmarks/plan.md)."""
-MEASURED = ("opening_tokens", "turn_tokens", "question_tokens")
-MEASURED += (*(f"judge_{name}" for name in MEASURED), "adapter_prompt_tokens")
-"""The assumptions that are measured here."""
-QUOTED = ("quoted", "judge_quoted")
-"""Those of which a prompt's text tells enough."""
+GROWING = ("opening_tokens", "turn_tokens", "question_tokens")
+"""Measured in the prompts of a role that reads episodes."""
+ASSUMED = {
+    **dict.fromkeys(
+        ("acts", "scores"), (*GROWING, "image_tokens", "answer_tokens", "quoted", "trained")
+    ),
+    "rewrites": ("prompt_tokens", "answer_tokens"),
+}
+"""The assumptions about a role, by what it does."""
+USUAL_ANSWERS = {"acts": 8.7, "scores": 13.3, "rewrites": 11.0}
+"""Tokens of the shipped models' answers."""
 
 Known: TypeAlias = dict[str, tuple[float, str]]
 Tokenize: TypeAlias = Callable[[Messages], Sequence[Any]]
@@ -50,39 +60,45 @@ _NANO = "measured in runs of recipes/quickstart.yaml (benchmarks/plan.md)"
 
 
 @dataclass(frozen=True, slots=True)
+class RoleAssumptions:
+    """Means over the prompts and answers of a role in an iteration; shares are from 0 to 1.
+
+    A prompt is an opening (the first prompt without its question), turns (what each step adds to it
+    besides the response), and a question: its end, computed again each time. The question is empty
+    in a transcript, and nearly everything where each screen takes the place of the last. The tokens
+    of screenshots are part of it."""
+
+    opening_tokens: float = 0.0
+    turn_tokens: float = 0.0
+    question_tokens: float = 0.0
+    prompt_tokens: float = 0.0
+    """The whole prompt of a role that rewrites, without the critics that a proposal quotes."""
+    image_tokens: float = 0.0
+    """One screenshot."""
+    answer_tokens: float = 0.0
+    quoted: float = 0.0
+    """Share of the responses so far that a prompt repeats, all in a transcript; a judge's always
+    has the one that is judged."""
+    trained: float = 0.0
+    """Share of the tasks that the role learns from."""
+
+
+@dataclass(frozen=True, slots=True)
 class Assumptions:
     """Means over an iteration; shares are from 0 to 1.
 
-    A prompt is an opening (the first prompt without its question), so many turns (what a step adds
-    to it beside the response), and a question: its end, computed anew each time. That is none in a
-    transcript, and nearly all where each screen takes the place of the last. Screenshots of so many
-    tokens each are part of the question. `quoted`: the share of
-    the responses so far that a prompt repeats, all in a transcript; a judge's always has the one
-    that is judged. The adapter's prompts are without the critics that a proposal quotes.
     `candidates`: those pending in an iteration, over tasks_per_iteration. `utilisation`: the share
     of a GPU's peak that is reached where many tokens are computed together and, for decoding, where
     each pass reads all for a few. The bandwidths: bytes a second that one GPU receives from others
     of its machine, and from other machines."""
 
-    opening_tokens: float
-    turn_tokens: float
-    question_tokens: float
-    image_tokens: float
-    response_tokens: float
-    quoted: float
-    judge_opening_tokens: float
-    judge_turn_tokens: float
-    judge_question_tokens: float
-    judge_image_tokens: float
-    judgement_tokens: float
-    judge_quoted: float
-    adapter_prompt_tokens: float
-    adapter_tokens: float
+    roles: Mapping[str, RoleAssumptions]
+    """By name."""
+    values: Mapping[str, float]
+    """All of them by their full names."""
     episode_steps: float
-    policy_trained: float
-    judge_trained: float
     rewritten_tasks: float
-    """Share of the tasks that the adapter is to rewrite."""
+    """Share of the tasks that are to be rewritten."""
     candidates: float
     environment_seconds: float
     test_seconds: float
@@ -104,7 +120,7 @@ class Assumptions:
         unread += [] if apart else ["machine_bandwidth", "network_bandwidth"]
         unread += [name for name, source in self.sources.items() if source == NONE_SHOWN]
         lines = (
-            Quantity(name, getattr(self, name), units.get(name.split("_")[-1], ""), source)
+            Quantity(name, self.values[name], units.get(name.split("_")[-1], ""), source)
             for name, source in self.sources.items()
             if name not in unread
         )
@@ -112,6 +128,16 @@ class Assumptions:
 
 
 NAMES = tuple(field.name for field in fields(Assumptions) if field.type == "float")
+"""The assumptions that are about no role."""
+
+
+def names_of(recipe: Recipe) -> dict[str, tuple[str, str]]:
+    """Returns the assumptions about a recipe's roles: role and quantity, by their full names."""
+    return {
+        f"{name}_{quantity}": (name, quantity)
+        for name, role in recipe.roles.items()
+        for quantity in ASSUMED.get(role.does, ())
+    }
 
 
 def assume(recipe: Recipe, given: Sequence[str]) -> Assumptions:
@@ -120,15 +146,20 @@ def assume(recipe: Recipe, given: Sequence[str]) -> Assumptions:
 
     Raises `PlanError` for an unknown name, for a value that is no number or out of range, and for a
     domain whose prompts can neither be measured nor are given."""
-    overrides = dict(_parsed(assignment) for assignment in given)
-    missing = [name for name in MEASURED if name not in overrides]
+    of_roles = names_of(recipe)
+    names = (*of_roles, *NAMES)
+    overrides = dict(_parsed(assignment, names) for assignment in given)
+    measured = (*GROWING, "prompt_tokens")
+    missing = [
+        n for n, (_, quantity) in of_roles.items() if quantity in measured and n not in overrides
+    ]
     try:
         domain = load_domain(recipe.domain.name, recipe.domain.options)
         lengths = prompt_lengths(recipe, domain) if missing else {}
     except DomainError as error:
         remedy = "; or give the lengths of prompts:" if isinstance(error, MissingData) else ""
-        names = "".join(f" --assume {name}=NUMBER" for name in missing if remedy)
-        raise PlanError(f"domain: {error}{remedy}{names}") from error
+        lengths = "".join(f" --assume {name}=NUMBER" for name in missing if remedy)
+        raise PlanError(f"domain: {error}{remedy}{lengths}") from error
     writes_tests = isinstance(domain, UnitTestDomain)
     seen = screenshot_tokens(recipe, domain)
     kept: Known = {}
@@ -138,17 +169,24 @@ def assume(recipe: Recipe, given: Sequence[str]) -> Assumptions:
         kept = {"rewritten_tasks": none, "candidates": none}
     known = _usual(recipe, writes_tests) | kept | lengths | seen | overrides
     known["episode_steps"] = (max(1, round(known["episode_steps"][0])), known["episode_steps"][1])
-    values = {name: known[name][0] for name in NAMES}
-    sources = {name: known[name][1] for name in NAMES}
+    values = {name: known[name][0] for name in names}
+    roles: dict[str, dict[str, float]] = {name: {} for name in recipe.roles}
+    for name, (role, quantity) in of_roles.items():
+        roles[role][quantity] = values[name]
     return Assumptions(
-        **values, sources=sources, writes_tests=writes_tests, rewrites_tasks=rewrites
+        roles={name: RoleAssumptions(**quantities) for name, quantities in roles.items()},
+        values=values,
+        sources={name: known[name][1] for name in names},
+        writes_tests=writes_tests,
+        rewrites_tasks=rewrites,
+        **{name: values[name] for name in NAMES},
     )
 
 
-def _parsed(assignment: str) -> tuple[str, tuple[float, str]]:
+def _parsed(assignment: str, names: Sequence[str]) -> tuple[str, tuple[float, str]]:
     name, _, text = assignment.partition("=")
-    if name not in NAMES:
-        raise PlanError(f"assumption {assignment!r}: unknown; known are {', '.join(NAMES)}")
+    if name not in names:
+        raise PlanError(f"assumption {assignment!r}: unknown; known are {', '.join(names)}")
     try:
         value = float(text)
     except ValueError:
@@ -164,15 +202,9 @@ def _parsed(assignment: str) -> tuple[str, tuple[float, str]]:
 
 def _usual(recipe: Recipe, writes_tests: bool) -> Known:
     """Returns what the quickstart's runs had; for answers of other models the longest allowed."""
-    policy = 1.0 if tuple(recipe.feedback.policy_window) == (0, 1) else 0.83
-    judge = 1.0 if tuple(recipe.feedback.judge_window) == (0, 1) else 0.63
     source = _NANO if recipe.policy.model == "nano" else f"not known for this recipe; {_NANO}"
     known: Known = {
-        "quoted": (1.0, "all, as in a transcript"),
-        "judge_quoted": (1.0, "all, as in a transcript"),
         "episode_steps": (0.8 * recipe.loop.max_steps, f"0.8 of max_steps, {_NANO}"),
-        "policy_trained": (policy, f"share of the tasks in policy_window, {_NANO}"),
-        "judge_trained": (0.62 * judge, _NANO),
         "rewritten_tasks": (0.36, source),
         "candidates": (0.05, source),
         "environment_seconds": (0.0004, source),
@@ -183,15 +215,22 @@ def _usual(recipe: Recipe, writes_tests: bool) -> Known:
         "network_bandwidth": (50e9, "InfiniBand NDR, a port of 400 Gb/s a GPU, as a DGX H200 has"),
     }
     if writes_tests:
-        tested = "where a task's tests earn different rewards, nearly all train"
         known["episode_steps"] = (1.0, "one: the judge writes tests")
-        known["judge_trained"] = (judge, tested)
-    nano = {"policy": ("response", 8.7), "judge": ("judgement", 13.3), "adapter": ("adapter", 11.0)}
-    for name, (answer, tokens) in nano.items():
-        role = getattr(recipe, name)
-        longest = f"an upper bound, {name}.max_tokens: real lengths are known after a run"
-        bound = (float(role.max_tokens), longest)
-        known[f"{answer}_tokens"] = (tokens, _NANO) if role.model == "nano" else bound
+    judged = 1.0 if tuple(recipe.feedback.judge_window) == (0, 1) else 0.63
+    tested = "where a task's tests earn different rewards, nearly all train"
+    acted = 1.0 if tuple(recipe.feedback.policy_window) == (0, 1) else 0.83
+    trained = {
+        "acts": (acted, f"share of the tasks in policy_window, {_NANO}"),
+        "scores": (judged, tested) if writes_tests else (0.62 * judged, _NANO),
+    }
+    for name, role in recipe.roles.items():
+        longest = f"an upper bound, {role_key(name)}.max_tokens: real lengths are known after a run"
+        bound = float(role.max_tokens), longest
+        usual = USUAL_ANSWERS.get(role.does, 0.0), _NANO
+        known[f"{name}_answer_tokens"] = usual if role.model == "nano" else bound
+        if role.does in trained:
+            known[f"{name}_trained"] = trained[role.does]
+            known[f"{name}_quoted"] = (1.0, "all, as in a transcript")
     return known
 
 
@@ -213,10 +252,12 @@ def prompt_lengths(recipe: Recipe, domain: Domain) -> Known:
     faults = [fault for _, fault in played if fault]
     how = f"read, their later steps guessed, as they cannot be played here ({''.join(faults[-1:])})"
     source = f"{len(played)} {source} {how if faults else 'played at random just now'}"
-    for role in ("policy", "judge", "adapter"):
-        tokenizers[role], name = tokenizer_of(shipped.resolve(getattr(recipe, role).model, role))
-        source += f"; {role}: {name}"
-    lengths = measure(domain, [episode for episode, _ in played], tokenizers)
+    planned = {name: role for name, role in recipe.roles.items() if role.does in ASSUMED}
+    for name, role in planned.items():
+        tokenizers[name], kind = tokenizer_of(shipped.resolve(role.model, role.shipped_role))
+        source += f"; {name}: {kind}"
+    does = {name: role.does for name, role in planned.items()}
+    lengths = measure(domain, [episode for episode, _ in played], tokenizers, does)
     known = {name: (value, source) for name, value in lengths.items()}
     if seconds:
         known["environment_seconds"] = statistics.median(seconds), "median of steps taken just now"
@@ -293,45 +334,62 @@ def growth(prompts: Sequence[Messages], tokenize: Tokenize) -> tuple[list[float]
 
 
 def measure(
-    domain: Domain, episodes: Sequence[Trajectory], tokenizers: Mapping[str, Tokenize]
+    domain: Domain,
+    episodes: Sequence[Trajectory],
+    tokenizers: Mapping[str, Tokenize],
+    roles: Mapping[str, str],
 ) -> dict[str, float]:
-    """Returns means over the steps of the episodes, by the name of the assumption."""
-    lengths: dict[str, list[float]] = {name: [] for name in (*MEASURED, *QUOTED)}
+    """Returns means over the steps of the episodes, by the name of the assumption. `tokenizers` and
+    `roles`, what each does, by role."""
+    lengths = defaultdict[str, list[float]](list)
     for episode in episodes:
         # Without responses, whose lengths are assumed apart, prompts grow by turns alone.
         task, silent = episode.task, Completion.unsampled("")
         steps = [replace(step, completion=silent) for step in episode.steps]
-        asked = [domain.policy_prompt(task, steps[:i], s.observation) for i, s in enumerate(steps)]
         # One prompt a task, the same for all rollouts, where the judge writes tests.
         ends = [0] if isinstance(domain, UnitTestDomain) else range(1, len(steps) + 1)
-        judged = [domain.judge_prompt(task, steps[:end]) for end in ends]
         failed = JudgedTrajectory(episode, ((),) * len(steps))
         adapter_prompt = domain.adapter_prompt(task, "easier", [], [failed])
-        adapted = domain.critic_prompt(failed, []), adapter_prompt
-        grown = growth(asked, tokenizers["policy"]) + growth(judged, tokenizers["judge"])
-        grown += ([float(len(tokenizers["adapter"](chat))) for chat in adapted],)
-        for name, tokens in zip(MEASURED, grown, strict=True):
-            lengths[name] += tokens
-        for name, shares in quoted(domain, episode).items():
-            lengths[name] += shares
-    nothing = {name: [float(name in QUOTED)] for name in lengths}
-    means = {name: statistics.mean(tokens or nothing[name]) for name, tokens in lengths.items()}
+        prompts = {
+            "acts": [
+                domain.policy_prompt(task, steps[:i], s.observation) for i, s in enumerate(steps)
+            ],
+            "scores": [domain.judge_prompt(task, steps[:end]) for end in ends],
+            "rewrites": [domain.critic_prompt(failed, []), adapter_prompt],
+        }
+        shares = quoted(domain, episode)
+        for name, does in roles.items():
+            if does == "rewrites":
+                lengths[f"{name}_prompt_tokens"] += [
+                    len(tokenizers[name](p)) for p in prompts[does]
+                ]
+                continue
+            for quantity, tokens in zip(
+                GROWING, growth(prompts[does], tokenizers[name]), strict=True
+            ):
+                lengths[f"{name}_{quantity}"] += tokens
+            lengths[f"{name}_quoted"] += shares.get(does, [])
+    means = {
+        name: statistics.mean(tokens or [float(name.endswith("_quoted"))])
+        for name, tokens in lengths.items()
+    }
     # A judge's first prompt holds a step already, as long as the others (none for tests).
-    means["judge_opening_tokens"] -= means["judge_turn_tokens"]
+    for name in (name for name, does in roles.items() if does == "scores"):
+        means[f"{name}_opening_tokens"] -= means[f"{name}_turn_tokens"]
     # Where a screen takes the place of the last, a prompt may be shorter than the one before.
     return {name: max(0.0, value) for name, value in means.items()}
 
 
 def quoted(domain: Domain, episode: Trajectory) -> dict[str, list[float]]:
-    """Returns the share of the responses before the last step that its prompts repeat; nothing for
-    an episode of one step."""
+    """Returns the share of the responses before the last step that its prompts repeat, by what a
+    role does; nothing for an episode of one step."""
     mark = "a response like no other"
     *before, last = [replace(step, completion=Completion.unsampled(mark)) for step in episode.steps]
     last = replace(last, completion=Completion.unsampled(""))
-    prompts = {"quoted": domain.policy_prompt(episode.task, before, last.observation)}
+    prompts = {"acts": domain.policy_prompt(episode.task, before, last.observation)}
     if not isinstance(domain, UnitTestDomain):
-        prompts["judge_quoted"] = domain.judge_prompt(episode.task, [*before, last])
+        prompts["scores"] = domain.judge_prompt(episode.task, [*before, last])
     return {
-        name: [sum(turn.content.count(mark) for turn in prompt) / len(before)] if before else []
-        for name, prompt in prompts.items()
+        does: [sum(turn.content.count(mark) for turn in prompt) / len(before)] if before else []
+        for does, prompt in prompts.items()
     }

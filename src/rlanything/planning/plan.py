@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from rlanything.config.recipe import Recipe
-from rlanything.config.roles import RoleConfig
+from rlanything.config.roles import JudgeConfig, role_key
 from rlanything.planning.architecture import Architecture, architecture_of
 from rlanything.planning.assumptions import Assumptions, assume
 from rlanything.planning.memory import on_devices, role_memory
@@ -37,12 +37,13 @@ def make_plan(
     models, parameters = _models(recipe, shared)
     assumed = assume(recipe, given)
     roles = workloads(recipe, assumed)
+    rewriting = recipe.rewriting
     if not assumed.rewrites_tasks:
-        models.pop("adapter", None)
-        roles = [role for role in roles if role.name != "adapter"]
-        parameters = [line for line in parameters if line.name != "adapter"]
+        models.pop(rewriting, None)
+        roles = [role for role in roles if role.name != rewriting]
+        parameters = [line for line in parameters if line.name != rewriting]
         how = "none: this domain cannot rewrite its tasks"
-        parameters.append(Quantity("adapter", None, "", how))
+        parameters.append(Quantity(rewriting, None, "", how))
     threads = recipe.threads or max(1, len(os.sched_getaffinity(0)) // seats)
     local = {
         role.name: (model, rate_of(device, model, role.role.dtype, assumed, threads))
@@ -52,7 +53,7 @@ def make_plan(
     memories = {
         role.name: role_memory(role, models[role.name], device == CPU, seats)
         for role in roles
-        if role.name in local and (role.name != "adapter" or shared is None)
+        if role.name in local and (role.name != rewriting or shared is None)
     }
     # A seat has one device; in one process alone each role is where its section says.
     where = {role.name: role.role.device if seats == 1 else "" for role in roles}
@@ -79,17 +80,18 @@ def _models(recipe: Recipe, shared: str | None) -> tuple[dict[str, Architecture]
     """Returns the models that run in this process, by role, and a line about each role's model."""
     models: dict[str, Architecture] = {}
     lines: list[Quantity] = []
-    for name in ("policy", *(["judge"] if recipe.judge.name == "llm" else []), "adapter"):
-        role: RoleConfig = getattr(recipe, name)
+    for name, role in recipe.roles.items():
+        if isinstance(role, JudgeConfig) and role.name != "llm":
+            continue
         if role.remote:
             how = f"{role.model} at an endpoint: not in this process, no memory here"
             lines.append(Quantity(name, None, "parameters", how))
-        elif name == "adapter" and shared is not None:
+        elif name == recipe.rewriting and shared is not None:
             models[name] = models[shared]
             how = f"the {shared}'s model and engine: no memory of its own"
             lines.append(Quantity(name, None, "", how))
         else:
-            models[name], how = architecture_of(role, name)
+            models[name], how = architecture_of(role, role_key(name))
             lines.append(Quantity(name, models[name].parameters, "parameters", how))
     labeller = recipe.evaluation.labeller
     if labeller is not None and not labeller.remote:

@@ -31,17 +31,17 @@ _PROCESSORS: dict[str, dict[str, Any]] = {
 
 
 def screenshot_tokens(recipe: Recipe, domain: Domain) -> Tokens:
-    """Returns the tokens of one screenshot for the policy and for the judge, by the name of the
+    """Returns the tokens of one screenshot for each role that acts or scores, by the name of the
     assumption; none where they cannot be known, and why."""
-    roles = {
-        "image_tokens": ("policy", recipe.policy),
-        "judge_image_tokens": ("judge", recipe.judge),
+    return {
+        f"{name}_image_tokens": _of_role(role, domain)
+        for name, role in recipe.roles.items()
+        if role.does in ("acts", "scores")
     }
-    return {name: _of_role(role, config, domain) for name, (role, config) in roles.items()}
 
 
-def _of_role(name: str, role: RoleConfig, domain: Domain) -> tuple[float, str]:
-    judged_by_model = name == "policy" or getattr(role, "name", "llm") == "llm"
+def _of_role(role: RoleConfig, domain: Domain) -> tuple[float, str]:
+    judged_by_model = getattr(role, "name", "llm") == "llm"
     if not (isinstance(domain, SeenDomain) and domain.shows_images and judged_by_model):
         return 0.0, NONE_SHOWN
     if not isinstance(domain, ScreenSizeDomain):
@@ -49,7 +49,7 @@ def _of_role(name: str, role: RoleConfig, domain: Domain) -> tuple[float, str]:
     if role.remote:
         return 0.0, "left out: the model is at an endpoint"
     width, height = domain.screen_size
-    model = shipped.resolve(role.model, name)
+    model = shipped.resolve(role.model, role.shipped_role)
     try:
         tokens = tokens_of(model, width, height)
     except Exception as error:  # libraries raise anything over files that somebody else wrote

@@ -32,9 +32,8 @@ GPUS = {
 (without TensorFloat-32, which torch leaves off) and in bfloat16; and bytes of memory."""
 CPU = "cpu"
 TOKENS, ROUNDS = 256, 9
-GENERATING = {"policy": "rollouts", "judge": "judgements", "adapter": "proposals"}
-UPDATES = {"policy": "policy update", "judge": "judge update"}
-"""The phases of an iteration, by role."""
+GENERATING = {"acts": "rollouts", "scores": "judgements", "rewrites": "proposals"}
+"""The phases in which roles generate, by what they do."""
 # As measured (benchmarks/plan.md).
 CAVEAT = (
     "Seconds are rough: the two iterations of recipes/tiny.yaml took 1.3 and 3.5 times their plan "
@@ -99,10 +98,13 @@ def seconds_of_phases(
 ) -> tuple[dict[str, float], PlanSection]:
     """Returns the seconds of each phase on so many seats, and the arithmetic."""
     phases, lines = dict[str, float](), list[Quantity]()
-    parts = {phase: list[Quantity]() for phase in (*GENERATING.values(), *UPDATES.values())}
+    updates = [f"{name} update" for name in recipe.trained_roles]
+    parts = {phase: list[Quantity]() for phase in (*GENERATING.values(), *updates)}
+    several = [judge.name for judge in recipe.judges.values()].count("llm") > 1
 
     def add(phase: str, part: str, seconds: float, how: str) -> None:
-        parts[phase].append(Quantity(f"{phase}: {part}", seconds, "s", how))
+        whose = f"{work.name}, " if several and phase == GENERATING["scores"] else ""
+        parts[phase].append(Quantity(f"{phase}: {whose}{part}", seconds, "s", how))
 
     def compute(
         phase: str, part: str, flops: float, tokens: float, rate: float, share: float
@@ -112,9 +114,11 @@ def seconds_of_phases(
         add(phase, part, flops / rate * share, how)
 
     for work in roles:
-        phase, role, answers = GENERATING[work.name], work.role, work.answers
+        role, answers = work.role, work.answers
+        phase = GENERATING[role.does]
         if work.name not in local:
-            parts[phase] = [Quantity(phase, None, "s", "at an endpoint, whose speed is not known")]
+            how = "at an endpoint, whose speed is not known"
+            parts[phase].append(Quantity(phase, None, "s", how))
             continue
         model, rate = local[work.name]
         lines.append(Quantity(f"{work.name}: rate", rate.passes, "FLOP/s", rate.source))
@@ -126,19 +130,19 @@ def seconds_of_phases(
         if work.images and seeing:
             tokens = work.shown * work.image_tokens
             compute(phase, "screenshots", work.shown * seeing, tokens, rate.passes, even)
-        if work.name == "policy":
+        if role.does == "acts":
             seconds, how = assumed.environment_seconds, f"{answers:,.0f} steps"
             env = recipe.environment
             acting = min(env.parallel_episodes, env.per_machine or max(1, env.workers))
             how += f" x {seconds:.3g} s / {acting} workers"
             add(phase, "environment", answers * seconds / acting, how)
-        if work.name == "judge" and assumed.writes_tests:
+        if role.does == "scores" and assumed.writes_tests:
             rollouts, seconds = recipe.loop.rollouts_per_task, assumed.test_seconds
             how = f"{answers:,.0f} tests x {rollouts} responses x {seconds:.3g} s"
             add(phase, "tests run", answers * rollouts * seconds, how)
         if (learned := work.learned) and isinstance(role, TrainedRoleConfig):
             # The optimizer's own arithmetic is not counted.
-            phase, tokens = UPDATES[work.name], learned.computed_tokens
+            phase, tokens = f"{work.name} update", learned.computed_tokens
             flops = tokens, context, learned.samples * work.answer_tokens
             most = learned.turns(seats) / max(1, learned.passes)
             compute(phase, "passes", model.flops(*flops, learns=True), tokens, rate.passes, most)

@@ -10,7 +10,13 @@ from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from rlanything.config.recipe import Recipe
-from rlanything.config.roles import RoleConfig, TrainedRoleConfig
+from rlanything.config.roles import (
+    AdapterConfig,
+    AnyRoleConfig,
+    JudgeConfig,
+    PolicyConfig,
+    TrainedRoleConfig,
+)
 from rlanything.learning.packing import cut
 from rlanything.learning.padding import row_groups
 from rlanything.planning.assumptions import Assumptions
@@ -45,7 +51,7 @@ class RoleWorkload:
     engine. The longest conversation is with its last answers, side by side."""
 
     name: str
-    role: RoleConfig
+    role: AnyRoleConfig
     tasks: float
     task: list[Answer]
     answer_tokens: float
@@ -99,36 +105,58 @@ def task_count(recipe: Recipe, assumed: Assumptions) -> int:
 
 
 def workloads(recipe: Recipe, assumed: Assumptions) -> list[RoleWorkload]:
-    """Returns the roles in the order in which they generate; no judge where the oracle judges."""
-    judge = ["judge"] if recipe.judge.name == "llm" else []
-    roles = [_conversing(name, recipe, assumed) for name in ("policy", *judge)]
-    # The adapter's critics of failed rollouts, then proposals that quote them.
+    """Returns the roles in the order in which they generate; none for a judge that is no language
+    model, nor for a role that values: nothing asks it yet."""
+    roles: list[RoleWorkload] = []
+    for name, role in recipe.roles.items():
+        if isinstance(role, AdapterConfig):
+            roles.append(_rewriting(name, role, recipe, assumed))
+        elif isinstance(role, PolicyConfig) or (
+            isinstance(role, JudgeConfig) and role.name == "llm"
+        ):
+            roles.append(_conversing(name, role, recipe, assumed))
+    return roles
+
+
+def _rewriting(
+    name: str, role: AdapterConfig, recipe: Recipe, assumed: Assumptions
+) -> RoleWorkload:
+    """Returns the work of a role that rewrites: critics of failed rollouts, then proposals that
+    quote them."""
+    own = assumed.roles[name]
     asked = task_count(recipe, assumed) * assumed.rewritten_tasks * recipe.curriculum.adapt_tasks
-    adapter, prompt, answer = recipe.adapter, assumed.adapter_prompt_tokens, assumed.adapter_tokens
-    tries, critics = adapter.tries, adapter.most_critics
+    prompt, answer = own.prompt_tokens, own.answer_tokens
+    tries, critics = role.tries, role.most_critics
     if critics is None:  # at most; a task that is to become harder has hardly any
         critics = recipe.loop.rollouts_per_task
     proposal = prompt + critics * answer
     # In two stages at most a summary of every step before the critic.
-    asked_once = critics * (1 + (adapter.critic_stages - 1) * round(assumed.episode_steps))
+    asked_once = critics * (1 + (role.critic_stages - 1) * round(assumed.episode_steps))
     task = [(prompt, prompt + answer, 0.0)] * asked_once + [(proposal, proposal + answer, 0.0)]
     task += [(proposal, proposal + answer, proposal)] * (tries - 1)
-    calls = 1 + adapter.critic_stages
-    sizes = (answer, asked_once + 1, tries, calls, proposal + tries * answer)
-    return [*roles, RoleWorkload("adapter", adapter, asked, task, *sizes)]
+    return RoleWorkload(
+        name,
+        role,
+        tasks=asked,
+        task=task,
+        answer_tokens=answer,
+        conversations=asked_once + 1,
+        samples=tries,
+        calls=1 + role.critic_stages,
+        longest_tokens=proposal + tries * answer,
+    )
 
 
-def _conversing(name: str, recipe: Recipe, assumed: Assumptions) -> RoleWorkload:
-    """Returns the work of the policy or the judge, which reads an episode after each step, or one
+def _conversing(
+    name: str, role: PolicyConfig | JudgeConfig, recipe: Recipe, assumed: Assumptions
+) -> RoleWorkload:
+    """Returns the work of the policy or a judge, which reads an episode after each step, or one
     prompt a task where it writes tests."""
-    judge, one = name == "judge", assumed.writes_tests
-    role: TrainedRoleConfig = recipe.judge if judge else recipe.policy
-    trained = assumed.judge_trained if judge else assumed.policy_trained
-    names = ("opening_tokens", "turn_tokens", "question_tokens", "quoted", "image_tokens")
-    parts = [getattr(assumed, f"{'judge_' * judge}{name}") for name in names]
-    opening, turn, asked, quoted, image = parts
-    answer = assumed.judgement_tokens if judge else assumed.response_tokens
-    response, samples = assumed.response_tokens, recipe.judge.samples_per_step if judge else 1
+    judge, one = isinstance(role, JudgeConfig), assumed.writes_tests
+    own, response = assumed.roles[name], assumed.roles[recipe.acting].answer_tokens
+    opening, turn, asked = own.opening_tokens, own.turn_tokens, own.question_tokens
+    quoted, image, answer = own.quoted, own.image_tokens, own.answer_tokens
+    samples = role.samples_per_step if isinstance(role, JudgeConfig) else 1
     # A judge's first prompt holds a step already.
     count, lead = recipe.loop.rollouts_per_task, int(judge)
     if judge and one:
@@ -136,7 +164,7 @@ def _conversing(name: str, recipe: Recipe, assumed: Assumptions) -> RoleWorkload
     steps, most = round(assumed.episode_steps), 1 if one else recipe.loop.max_steps
 
     def images(step: int) -> int:
-        most = JUDGED if judge else min(recipe.policy.screenshots, step + 1)
+        most = min(role.screenshots, step + 1) if isinstance(role, PolicyConfig) else JUDGED
         return most if image else 0
 
     def task(steps: int) -> list[Answer]:
@@ -161,12 +189,21 @@ def _conversing(name: str, recipe: Recipe, assumed: Assumptions) -> RoleWorkload
     # A judge that nothing in training depends on is there, and not asked.
     asked_of = task_count(recipe, assumed) if recipe.reads_scores or not judge else 0
     tasks, mean, longest = asked_of, task(steps), task(most)
-    trains = recipe.judge.trains or not judge
-    learned = training(mean, round(tasks * trained), longest, role) if trains else None
-    tokens = max(prompt for prompt, _, _ in longest) + samples * answer
-    sizes = (mean, answer, count, samples, steps, tokens)
-    shown = sum(map(images, range(steps))) / steps
-    return RoleWorkload(name, role, tasks, *sizes, learned, shown, image)
+    learned = training(mean, round(tasks * own.trained), longest, role) if role.trains else None
+    return RoleWorkload(
+        name,
+        role,
+        tasks=tasks,
+        task=mean,
+        answer_tokens=answer,
+        conversations=count,
+        samples=samples,
+        calls=steps,
+        longest_tokens=max(prompt for prompt, _, _ in longest) + samples * answer,
+        learned=learned,
+        images=sum(map(images, range(steps))) / steps,
+        image_tokens=image,
+    )
 
 
 def training(

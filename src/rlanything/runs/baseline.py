@@ -18,8 +18,8 @@ from rlanything.runs.paths import IMAGES, RECIPE, STORE, RunDirectoryError, run_
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 
-LEARNING = set(TrainedRoleConfig.model_fields) - set(RoleConfig.model_fields) | {"train"}
-"""Settings of a role that only affect how it learns."""
+LEARNING = set(TrainedRoleConfig.model_fields) - set(RoleConfig.model_fields) | {"train", "weight"}
+"""Settings of a role that only affect how it learns, or what is learned from it."""
 
 
 def beginning(recipe: Recipe) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def beginning(recipe: Recipe) -> dict[str, Any]:
         "seed": recipe.seed,
         "threads": recipe.threads,
         "domain": recipe.domain.model_dump(),
-        "policy": recipe.policy.model_dump(exclude=LEARNING),
-        "judge": recipe.judge.model_dump(exclude=LEARNING),
+        recipe.acting: recipe.policy.model_dump(exclude=LEARNING),
+        **{name: judge.model_dump(exclude=LEARNING) for name, judge in recipe.judges.items()},
         "feedback": recipe.feedback.model_dump(include={"judge_lambda"}),
         "loop": recipe.loop.model_dump(include={"max_steps"}),
         "evaluation": recipe.evaluation.model_dump(exclude={"baseline", "every"}),

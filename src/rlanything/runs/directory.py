@@ -39,7 +39,7 @@ MAY_CHANGE = ("environment", "cluster", "checkpoints", "store", "tracker", "loop
 """Overrides that a resumed run may have: results stay the same up to rounding, or there are more
 of them."""
 MAY_MOVE = re.compile(
-    r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
+    r"((roles\.)?\w+|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
 )
 """Settings of a frozen role's endpoint, which change no result either."""
 PID_DIGITS = 20
@@ -221,13 +221,16 @@ def served_from(directory: Path) -> str | None:
 
 
 def check_resumable(directory: Path) -> None:
-    """Raises what `check_run` raises, and `RecipeError` for the directory of a served judge."""
+    """Raises what `check_run` raises, `RecipeError` for the directory of a served judge, and
+    `StoreError` for a run of an older version."""
     check_run(directory)
     if served_from(directory) is not None:
         raise RecipeError(
             f"{directory} has a judge that was served, and no run: it goes on with "
             f"`rlanything serve --judge {typed(directory)} --learn`"
         )
+    with closing(Store(directory / STORE)) as store:
+        store.check_writable()
 
 
 def explain(error: BaseException, directory: Path, recipe: Recipe) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.roles import SHORT_FORM, role_key
 from rlanything.config.shipped import shipped_files
 from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain, ProgramDomain
@@ -56,7 +57,6 @@ _NOT_FOLLOWED = {
     "evaluation.seed": "say --seed",
     "evaluation.splits": "say --split",
     "evaluation.rollouts_per_task": "each task is played once, or as often as --select says",
-    "policy.temperature": "say --temperature",
     "cluster": "models run in this process; leave it out",
     **dict.fromkeys(
         ("curriculum", "tracker", "store", "checkpoints"),
@@ -93,6 +93,8 @@ class EvalArgs:
     """Rule that chooses among several attempts at each task; None: one attempt, and no choice."""
     allow_code: bool = False
     """Whether code that a recipe or a run names may be imported."""
+    role: str | None = None
+    """Name of the judge that chooses, in a recipe with several; None: the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,9 @@ def run_eval(args: EvalArgs, progress: Progress) -> EvalResult:
 def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
     target = find_target(args.target)
     recipe = _recipe(args, target)
+    for key in (override.partition("=")[0] for override in args.overrides):
+        if key.removeprefix("roles.") == f"{recipe.acting}.temperature":
+            raise RecipeError(f"{key}: say --temperature")
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     tasks = checked_tasks(domain, args.split, args.episodes, args.seed)
     day = None
@@ -208,7 +213,7 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
     models = Here(recipe.threads)
     chat_model = partial(build_chat_model, models=models, day=day, images=(images,))
     agent = _agent(args, target, recipe, domain, chat_model)
-    judge = _judge(target, recipe, domain, chat_model) if args.select else None
+    judge = _judge(args, target, recipe, domain, chat_model) if args.select else None
     bench = _bench(args, domain, agent, judge)
     with (
         progress.live(),
@@ -259,7 +264,7 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
     for key in (override.partition("=")[0] for override in args.overrides):
         section = key.partition(".")[0]
         remedy = _NOT_FOLLOWED.get(key) or _NOT_FOLLOWED.get(section)
-        if isinstance(target, PlayerTarget) and section in ("policy", "judge", "adapter"):
+        if isinstance(target, PlayerTarget) and section in ("roles", *SHORT_FORM):
             remedy = f"{target.name} asks no model; leave it out"
         if key == "evaluation":
             remedy = "name what is meant, as in evaluation.temperature=0.5"
@@ -295,15 +300,22 @@ def _agent(
             raise RecipeError(f"--temperature: {target.name} samples from no model; leave it out")
         return PLAYERS[target.name](domain)
     chosen = recipe.evaluation.temperature if args.temperature is None else args.temperature
-    return build_policy(chat_model(recipe.policy, recipe.acting), domain, recipe.policy, chosen)
+    policy, name = recipe.policy, recipe.acting
+    return build_policy(chat_model(policy, name), domain, policy, chosen, role_key(name))
 
 
 def _judge(
-    target: Target, recipe: Recipe, domain: Domain, chat_model: Callable[..., ChatModel]
+    args: EvalArgs,
+    target: Target,
+    recipe: Recipe,
+    domain: Domain,
+    chat_model: Callable[..., ChatModel],
 ) -> Judge:
     if not isinstance(target, RunTarget | RecipeTarget):
         raise RecipeError(f"{target.name} has no judge to choose with: evaluate a run or a recipe")
-    return build_judge(recipe.judge, domain, lambda: chat_model(recipe.judge, "judge"))
+    name = recipe.one_judge(args.role)
+    judge = recipe.judges[name]
+    return build_judge(judge, domain, lambda: chat_model(judge, name), role_key(name))
 
 
 def _bench(args: EvalArgs, domain: Domain, agent: Agent, judge: Judge | None) -> PairBench | None:

@@ -75,7 +75,11 @@ def trajectory_row(trajectory: StoredTrajectory, instruction: str) -> Row:
                 "advantage": step.advantage,
                 "scores": [judgement.score for judgement in step.judgements],
                 "judgements": [
-                    {"text": judgement.completion.text, "advantage": judgement.advantage}
+                    {
+                        "by": judgement.by,
+                        "text": judgement.completion.text,
+                        "advantage": judgement.advantage,
+                    }
                     for judgement in step.judgements
                 ],
             }

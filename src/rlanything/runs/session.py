@@ -26,7 +26,6 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import take_baseline
 from rlanything.runs.build import RunComponents, build_components, new_pool
 from rlanything.runs.checkpoint import load_pool, save_checkpoint
-from rlanything.runs.checks import run_checks
 from rlanything.runs.directory import change_recipe, create_run, explain, find_holder, now, run_lock
 from rlanything.runs.evaluator import Evaluator
 from rlanything.runs.metrics.measuring import Meter, read
@@ -37,8 +36,9 @@ from rlanything.runs.report.writing import Reporter
 from rlanything.runs.results import IterationRecord
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import LEGEND, closing_lines, iteration_line, judge_line
+from rlanything.runs.summary import LEGEND, closing_lines, iteration_line, judge_lines
 from rlanything.runs.trackers import Track, check_trackers, tracking
+from rlanything.runs.warnings import find_warnings
 
 MAX_LOSSES = 3
 """Stop after this many consecutive worker losses with no completed iteration."""
@@ -303,8 +303,8 @@ class Session:
         record = opened.meter.measure(
             loaded.evaluator.evaluate(iteration, loaded.components, opened.environments, store)
         )
-        if any(each.diagnostics.positive_rate is not None for each in record.judges.values()):
-            log(judge_line(record))
+        for line in judge_lines(record):
+            log(line)
         with opened.stopper.deferred():
             store.record_evaluation(record)
         opened.track(iteration, record.metrics)
@@ -342,7 +342,7 @@ class Session:
         progress.log(iteration_line(record, recipe.loop.iterations, seconds_left))
         for fault in faults(result.failures, result.crashes):
             progress.warn(fault)
-        for check in run_checks(store.history()):
-            if check.iteration == iteration:
-                progress.warn(check.line())
+        for warned in find_warnings(store.history(), store.roles()):
+            if warned.iteration == iteration:
+                progress.warn(warned.line())
         return record

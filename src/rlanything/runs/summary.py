@@ -1,36 +1,162 @@
-"""The lines of a run: one an iteration, and at the end what improved and what did not."""
+"""What a run gained, and the lines that say it: one an iteration, and at the end what improved and
+what did not.
+
+Gains go from one evaluation to another, with intervals: the same tasks and the same judged
+episodes, compared in pairs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.recipe import Recipe
 from rlanything.config.yaml import typed
-from rlanything.evaluation.counts import pooled
-from rlanything.evaluation.intervals import Interval
-from rlanything.evaluation.success import Evaluation
+from rlanything.evaluation.counts import Counts, gain, level, pooled
+from rlanything.evaluation.intervals import Interval, paired_difference
+from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
+from rlanything.evaluation.success import Evaluation, success_interval, widened, won_shares
 from rlanything.evaluation.trends import growth
 from rlanything.plugins import is_object
-from rlanything.runs.checks import run_checks
-from rlanything.runs.gains import (
-    BALANCED,
-    OF_STEPS,
-    OUTCOME,
-    Gain,
-    first_and_last,
-    judge_gains,
-    policy_gains,
-)
-from rlanything.runs.judge_rules import UNREADABLE
 from rlanything.runs.metrics.measuring import read
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 from rlanything.runs.store.store import Store
+from rlanything.runs.warnings import UNREADABLE, find_warnings
 
-ACCEPTED, POSITIVE_RATE = "tasks/accepted", "evaluation/judge/positive_rate"
-UNPARSABLE_RATE = "evaluation/judge/unparsable_rate"
+BALANCED = "balanced Process Acc"
+"""The measure of a judge of steps: mean of the recall on good and on bad ones."""
+OUTCOME = "Outcome Acc"
+"""Another: how often it agreed with the outcome of the episode."""
+OF_STEPS = {GOOD, BAD, AGREEING}
+"""The counts that these two are made of, not shown one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """One measure at the first and at the latest evaluation."""
+
+    name: str
+    """The split that the policy was measured on, or the measure of the judge."""
+    before: Interval | None
+    after: Interval | None
+    change: Interval | None
+    """Paired; None where the two have nothing in common."""
+    unplayable: tuple[int, int] = (0, 0)
+    """Episodes before and after that could not be played: the intervals hold their fates."""
+    trained: bool = True
+    """Whether anything was updated that could have changed it."""
+
+    @property
+    def verdict(self) -> str:
+        """The change in words, by whether its 95% interval holds 0."""
+        if self.change is None:
+            return "not compared"
+        if not self.trained:
+            return "not trained"
+        if self.change.low > 0:
+            return "improved"
+        if self.change.high < 0:
+            return "got worse"
+        return "not clearly improved (the 95% interval holds 0)"
+
+
+def first_and_last(store: Store) -> tuple[int, int] | None:
+    """Returns the iterations of the first and of the latest evaluation; None before any."""
+    iterations = store.evaluated_iterations()
+    return (iterations[0], iterations[-1]) if iterations else None
+
+
+def success(played: Sequence[tuple[str, int]]) -> Interval | None:
+    """Returns the share of won episodes; `played`: tasks and outcomes [episodes]."""
+    return success_interval([task for task, _ in played], [outcome for _, outcome in played])
+
+
+def paired(before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]) -> Interval | None:
+    """Returns the change of success over the tasks that both played; each (task, outcome)
+    [episodes]. Of episodes that could not be played (outcome 0) the interval takes what speaks
+    against a change: no verdict rests on them."""
+    one, two = ([pair for pair in each if pair[1]] for each in (before, after))
+    change = _difference(one, two)
+    if change is None or len(one) + len(two) == len(before) + len(after):
+        return change
+    ends = (_difference(_with_fate(before, -fate), _with_fate(after, fate)) for fate in (-1, 1))
+    return widened(change, *ends)
+
+
+def _with_fate(played: Sequence[tuple[str, int]], fate: int) -> list[tuple[str, int]]:
+    return [(task, outcome or fate) for task, outcome in played]
+
+
+def _difference(
+    before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]
+) -> Interval | None:
+    one, two = (won_shares([t for t, _ in each], [o for _, o in each]) for each in (before, after))
+    shared = sorted(one.keys() & two.keys())
+    return paired_difference([one[task] for task in shared], [two[task] for task in shared])
+
+
+def _unplayable(played: Sequence[tuple[str, int]]) -> int:
+    return sum(outcome == 0 for _, outcome in played)
+
+
+def policy_gains(store: Store, splits: Sequence[str]) -> list[Gain]:
+    """Returns how success changed, split by split; nothing before the first evaluation."""
+    iterations = first_and_last(store)
+    if iterations is None:
+        return []
+    played = [[store.outcomes(iteration, split) for iteration in iterations] for split in splits]
+    return [
+        Gain(
+            split,
+            success(before),
+            success(after),
+            paired(before, after),
+            (_unplayable(before), _unplayable(after)),
+        )
+        for split, (before, after) in zip(splits, played, strict=True)
+    ]
+
+
+def judge_measures(counts: Mapping[str, Counts]) -> dict[str, tuple[str, ...]]:
+    """Returns what is counted for each measure that an evaluation has, by the measure's name."""
+    counted = pooled(counts)
+    measures = {BALANCED: (GOOD, BAD)} if {GOOD, BAD} <= counted.keys() else {}
+    measures |= {name: (name,) for name in sorted(counted.keys() - OF_STEPS, reverse=True)}
+    return measures | ({OUTCOME: (AGREEING,)} if AGREEING in counted else {})
+
+
+def judge_gains(store: Store, judge: str) -> list[Gain]:
+    """Returns how every measure changed that both evaluations of a judge have."""
+    iterations = first_and_last(store)
+    if iterations is None:
+        return []
+    before, after = (store.judge_eval_counts(iteration, judge) for iteration in iterations)
+    later = judge_measures(after)
+    updates = "SELECT 1 FROM metrics WHERE name = ? AND value > 0 LIMIT 1"
+    trained = bool(store.query(updates, f"{judge}/updates"))
+    return [
+        Gain(
+            name,
+            level(before, counted),
+            level(after, counted),
+            gain(before, after, counted),
+            trained=trained,
+        )
+        for name, counted in judge_measures(before).items()
+        if name in later
+    ]
+
+
+def level_of(counts: Mapping[str, Counts], measure: str) -> Interval | None:
+    """Returns a judge's measure at one evaluation; None where it was not counted."""
+    counted = judge_measures(counts).get(measure)
+    return level(counts, counted) if counted else None
+
+
+ACCEPTED = "tasks/accepted"
 
 
 def percent(interval: Interval | None) -> str:
@@ -48,14 +174,14 @@ def points(interval: Interval) -> str:
 
 def evaluation_line(iteration: int, result: Evaluation) -> str:
     """`in_domain, before training: success 41.2% [36.0, 46.6] over 140 episodes (12 s)`"""
-    unplayable = _unplayable(len(result.unplayable), result.bounds)
+    missing = _missing(len(result.unplayable), result.bounds)
     return (
         f"{result.split}, {_when(iteration)}: success {percent(result.success)} over "
-        f"{len(result.trajectories)} episodes{unplayable} ({result.seconds:.0f} s)"
+        f"{len(result.trajectories)} episodes{missing} ({result.seconds:.0f} s)"
     )
 
 
-def _unplayable(count: int, bounds: tuple[float, float] | None) -> str:
+def _missing(count: int, bounds: tuple[float, float] | None) -> str:
     """`, 3 unplayable: 25.0% if they had been lost, 75.0% if won`; nothing where none were."""
     if bounds is None:
         return ""
@@ -63,13 +189,20 @@ def _unplayable(count: int, bounds: tuple[float, float] | None) -> str:
     return f", {count} unplayable: {lost} if they had been lost, {won} if won"
 
 
-def judge_line(record: EvaluationRecord) -> str:
-    """Says what is known of the judge."""
+def judge_lines(record: EvaluationRecord) -> list[str]:
+    """Says what is known of each judge that scored anything."""
+    return [
+        _judge_evaluated(record, judge)
+        for judge, evaluation in record.judges.items()
+        if evaluation.diagnostics.positive_rate is not None
+    ]
 
+
+def _judge_evaluated(record: EvaluationRecord, judge: str) -> str:
     def value(name: str) -> float | None:
-        return read(record.metrics, f"evaluation/judge/{name}")
+        return read(record.metrics, f"evaluation/{judge}/{name}")
 
-    counted = pooled(next(iter(record.judges.values())).counts)
+    counted = pooled(record.judges[judge].counts)
     known = {
         BALANCED: value("balanced_process_accuracy"),
         "Process Acc": value("process_accuracy"),
@@ -80,9 +213,9 @@ def judge_line(record: EvaluationRecord) -> str:
         f"{name} {share(accuracy)}" for name, accuracy in known.items() if accuracy is not None
     ]
     parts.append(f"says +1 on {share(value('positive_rate'))}")
-    if fault := judge_fault(record.metrics):
+    if fault := judge_fault(record.metrics, judge):
         parts.append(fault)
-    return f"judge, {_when(record.number)}: {', '.join(parts)}"
+    return f"{judge}, {_when(record.number)}: {', '.join(parts)}"
 
 
 def iteration_line(record: IterationRecord, iterations: int, seconds_left: float) -> str:
@@ -91,22 +224,24 @@ def iteration_line(record: IterationRecord, iterations: int, seconds_left: float
     def value(name: str) -> float:
         return read(record.metrics, name) or 0.0
 
-    return (
-        f"iteration {record.number}/{iterations}: "
-        f"success {_rollout_success(record.metrics)}, "
-        f"judge {_judge_accuracy(record.metrics)}, "
-        f"{_tasks(value)}, "
-        f"KL policy {value('policy/kl'):.4f}, judge {value('judge/kl'):.4f}, "
-        f"log-probs off by {value('policy/mismatch_mean'):.0e}, "
-        f"{value('judge/mismatch_mean'):.0e}, "
-        f"{seconds_left / 60:.1f} min left"
-    )
+    learned = record.result.statistics
+    divergences = ", ".join(f"{role} {value(f'{role}/kl'):.4f}" for role in learned)
+    mismatches = ", ".join(f"{value(f'{role}/mismatch_mean'):.0e}" for role in learned)
+    parts = [
+        f"iteration {record.number}/{iterations}: success {_rollout_success(record.metrics)}",
+        *(f"{judge} {_judge_accuracy(record.metrics, judge)}" for judge in record.judges),
+        _tasks(value),
+        f"KL {divergences}",
+        f"log-probs off by {mismatches}",
+        f"{seconds_left / 60:.1f} min left",
+    ]
+    return ", ".join(parts)
 
 
 LEGEND = (
     "in each iteration's line: `balanced` is Process Acc (chance: 50%); `mu` is above 1 if the "
     "judge tells won from lost episodes better than chance; `KL` is in nats a token, from the "
-    "model that sampled; `log-probs off by`: learner against sampler, policy, judge (metrics.md)"
+    "model that sampled; `log-probs off by`: learner against sampler, role by role (metrics.md)"
 )
 
 
@@ -129,14 +264,14 @@ def _rollout_success(metrics: Numbers) -> str:
     return f"{success} ({count} unplayable: from {share(lost)} to {share(won)})"
 
 
-def _judge_accuracy(metrics: Numbers) -> str:
-    """Says how good the judge was, by the measures that it has."""
-    if "judge/ut" in metrics:
-        tests, detected = (read(metrics, f"judge/{name}") for name in ("ut", "detect"))
+def _judge_accuracy(metrics: Numbers, judge: str) -> str:
+    """Says how good a judge was, by the measures that it has."""
+    if f"{judge}/ut" in metrics:
+        tests, detected = (read(metrics, f"{judge}/{name}") for name in ("ut", "detect"))
         return f"UT {share(tests)} Detect {share(detected)}"
-    mu = read(metrics, "judge/mu")
+    mu = read(metrics, f"{judge}/mu")
     said = "" if mu is None else f" mu {mu:.2f}"
-    return f"{share(read(metrics, 'judge/balanced_process_accuracy'))} balanced{said}"
+    return f"{share(read(metrics, f'{judge}/balanced_process_accuracy'))} balanced{said}"
 
 
 def _when(iteration: int) -> str:
@@ -154,10 +289,13 @@ def closing_lines(
     """Says what improved, by how much, where the run lies and what to try next: the first
     evaluation against the latest, as the store has them."""
     splits = recipe.evaluation.splits
-    lines = [_policy_line(gain) for gain in policy_gains(store, splits)]
+    lines = [_policy_line(recipe.acting, gain) for gain in policy_gains(store, splits)]
     before, after = (store.metrics(iteration) for iteration in first_and_last(store) or (0, 0))
     lines += [
-        _judge_line(gain, before, after) for gain in judge_gains(store) if gain.change is not None
+        _judge_line(judge, gain, before, after)
+        for judge in recipe.judges
+        for gain in judge_gains(store, judge)
+        if gain.change is not None
     ]
     events = Counter(event.kind for slot in pool.slots for event in slot.history)
     adapted = recipe.curriculum.adapt_tasks or bool(events)
@@ -173,7 +311,7 @@ def closing_lines(
         lines.append(
             f"quarantined for killing their workers: {banned} tasks; `rlanything tasks` names them"
         )
-    lines += [check.line() for check in run_checks(store.history())]
+    lines += [warned.line() for warned in find_warnings(store.history(), store.roles())]
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
     following: list[str] = []
     if adapted:
@@ -198,8 +336,8 @@ def _growth_line(store: Store) -> list[str]:
     ]
 
 
-def _policy_line(gain: Gain) -> str:
-    line = f"policy, {gain.name}: {percent(gain.before)} -> {percent(gain.after)}{_change(gain)}"
+def _policy_line(role: str, gain: Gain) -> str:
+    line = f"{role}, {gain.name}: {percent(gain.before)} -> {percent(gain.after)}{_change(gain)}"
     if not any(gain.unplayable):
         return line
     before, after = gain.unplayable
@@ -207,13 +345,13 @@ def _policy_line(gain: Gain) -> str:
     return f"{line}; {missing}: the intervals hold what they might have been"
 
 
-def _judge_line(gain: Gain, before: Numbers, after: Numbers) -> str:
+def _judge_line(judge: str, gain: Gain, before: Numbers, after: Numbers) -> str:
     one, two = (level.estimate if level else None for level in (gain.before, gain.after))
-    line = f"judge, {gain.name}: {share(one)} -> {share(two)}{_change(gain)}"
+    line = f"{judge}, {gain.name}: {share(one)} -> {share(two)}{_change(gain)}"
     if gain.name != BALANCED:
         return line
-    rates = [read(metrics, POSITIVE_RATE) for metrics in (before, after)]
-    fault = judge_fault(after)
+    rates = [positive_rate(metrics, judge) for metrics in (before, after)]
+    fault = judge_fault(after, judge)
     said = f"says +1 on {share(rates[0])} -> {share(rates[1])}"
     return f"{line}; {said}, {fault}" if fault else f"{line}; {said}"
 
@@ -226,10 +364,16 @@ COLLAPSED = 0.1
 """A judge that gives one of its two answers less often than this tells nothing apart."""
 
 
-def judge_fault(metrics: Numbers) -> str:
-    """Returns in words why an evaluated judge tells nothing apart; "" where nothing speaks for
+def positive_rate(metrics: Numbers, judge: str) -> float | None:
+    """Returns the share of held-out steps that a judge calls good; None where it was not asked."""
+    return read(metrics, f"evaluation/{judge}/positive_rate")
+
+
+def judge_fault(metrics: Numbers, judge: str) -> str:
+    """Returns in words why an evaluated judge tells nothing apart; "" where nothing suggests
     that."""
-    unreadable, rate = (read(metrics, name) for name in (UNPARSABLE_RATE, POSITIVE_RATE))
+    unreadable = read(metrics, f"evaluation/{judge}/unparsable_rate")
+    rate = positive_rate(metrics, judge)
     if unreadable is not None and unreadable >= UNREADABLE:
         return f"{share(unreadable)} unreadable"
     if rate is not None and not COLLAPSED <= rate <= 1 - COLLAPSED:

@@ -56,6 +56,8 @@ class MiniWob(ScreenDomain):
 
     splits: Splits = SPLITS
     """The pages of every split."""
+    pointer_size: ClassVar[tuple[int, int]] = (WIDTH, HEIGHT)
+    """Width and height that coordinates of actions count in."""
     observed: ClassVar[Observed] = "text"
     """What the models are shown unless an option says otherwise."""
 

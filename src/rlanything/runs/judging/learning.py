@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rlanything.cluster.open import Here, Trained
 from rlanything.config.recipe import Recipe, RecipeError
+from rlanything.config.roles import role_key
 from rlanything.progress import Progress
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.base import Judge
@@ -79,10 +80,12 @@ def open_learning_judge(
     if again:
         allowed_changes(source.overrides)
     recipe = source.recipe()
-    if not recipe.judge.trains:
+    name = recipe.one_judge(source.role)
+    if name not in recipe.trained_roles:
+        key = role_key(name)
         raise RecipeError(
-            "judge: it does not learn (judge.train=false, judge.name or an endpoint says so); "
-            "serve it without --learn, or set judge.train=true for a model that is here"
+            f"{key}: it does not learn ({key}.train=false, {key}.name or an endpoint says so); "
+            f"serve it without --learn, or set {key}.train=true for a model that is here"
         )
     if out is None:
         with run_lock(there):  # before it is read: another process may be about to write
@@ -110,20 +113,20 @@ def _open(
     source: JudgeSource, recipe: Recipe, directory: Path, position: Position, begin: bool
 ) -> LearningJudgeRun:
     domain, checkpoint = source.prompts(recipe), position.checkpoint
-    trained = Here(recipe.threads).trained(
-        trained_source(recipe, checkpoint, (), "judge", recipe.judge)
-    )
+    name = recipe.one_judge(source.role)
+    config = recipe.judges[name]
+    trained = Here(recipe.threads).trained(trained_source(recipe, checkpoint, (), name, config))
     if checkpoint is not None:
-        trained.load_state(checkpoint / "judge")
+        trained.load_state(checkpoint / name)
     if begin:
         create_run(directory, recipe.model_copy(update={"run_dir": directory}), now())
         with closing(Store(directory / STORE)) as store:
             store.describe({"served_from": source.name})
     chat_model = LocalChatModel(
-        trained.model, trained.engine, day_begun(directory), recipe.judge.chat_template_kwargs
+        trained.model, trained.engine, day_begun(directory), config.chat_template_kwargs
     )
-    judge = build_judge(recipe.judge, domain, lambda: chat_model)
-    opened = LearningJudgeRun(judge, trained, recipe, directory, "judge", position.iteration)
+    judge = build_judge(config, domain, lambda: chat_model, role_key(name))
+    opened = LearningJudgeRun(judge, trained, recipe, directory, name, position.iteration)
     if begin:
         opened.save()
     return opened

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.roles import SHORT_FORM, role_key
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.shipped import NAMES
@@ -23,8 +25,8 @@ from rlanything.runs.target import (
     with_weights,
 )
 
-_UNREAD = ("policy", "adapter", "curriculum", "loop", "environment", "evaluation", "tracker")
-_UNREAD += ("cluster", "store", "run_dir")
+_UNREAD = ("curriculum", "loop", "environment", "evaluation", "tracker", "cluster", "store")
+_UNREAD += ("run_dir", *(name for name, does in SHORT_FORM.items() if does != "scores"))
 """Sections and keys of a recipe that a judge alone does not read."""
 
 
@@ -41,6 +43,8 @@ class JudgeSource:
     of `text` for other models."""
     allow_code: bool = False
     """Whether code that the recipe names may be imported."""
+    role: str | None = None
+    """Name of the judge in a recipe with several; None: the only one."""
 
     @property
     def target(self) -> Target:
@@ -50,19 +54,19 @@ class JudgeSource:
         """Raises `RecipeError` for overrides that a judge alone does not read."""
         for override in self.overrides:
             key = override.partition("=")[0]
-            if key.partition(".")[0] in _UNREAD:
+            if key.removeprefix("roles.").partition(".")[0] in _UNREAD:
                 raise RecipeError(f"{key}: a judge alone does not read it; leave it out")
 
     def open(self, progress: Progress) -> Judge:
         """Returns the judge, in this process. Raises `RecipeError`, `ModelError`, `DomainError` or
         `JudgeError` for one that cannot be used, and for one that writes tests."""
         self.refuse_unread()
-        recipe = with_judge(self.recipe(), self.target, progress)
-        domain = self.prompts(recipe)
-        models = Here(recipe.threads)
-        return build_judge(
-            recipe.judge, domain, lambda: build_chat_model(recipe.judge, "judge", models)
-        )
+        recipe = self.trained_recipe(progress)
+        domain, models = self.prompts(recipe), Here(recipe.threads)
+        name = recipe.one_judge(self.role)
+        config = recipe.judges[name]
+        chat_model = partial(build_chat_model, config, name, models)
+        return build_judge(config, domain, chat_model, role_key(name))
 
     def recipe(self) -> Recipe:
         """Returns the recipe of the judge before any training: that of a run, a recipe, or one that
@@ -78,6 +82,14 @@ class JudgeSource:
         overrides, place = [*typed_domain(self.domain), *self.overrides], "the command line"
         return load_recipe(made, overrides, allow_code=self.allow_code, place=place)
 
+    def trained_recipe(self, progress: Progress) -> Recipe:
+        """Returns the recipe with the judge that its run trained last; `recipe()` if there is no
+        run that trained it. Raises `RecipeError`."""
+        recipe, target = self.recipe(), self.target
+        if isinstance(target, RunTarget) and recipe.one_judge(self.role) in recipe.trained_roles:
+            return with_weights(recipe, target.checkpoint(progress))
+        return recipe
+
     def prompts(self, recipe: Recipe) -> Domain:
         """Returns the domain whose prompts the judge gets. Raises `DomainError`, and `RecipeError`
         if judges of the domain score no steps, or a run or recipe is given another domain."""
@@ -89,14 +101,6 @@ class JudgeSource:
                 f"{self.name}: judges of this domain write tests and score no steps; name another"
             )
         return domain
-
-
-def with_judge(recipe: Recipe, target: Target, progress: Progress) -> Recipe:
-    """Returns a target's recipe with the judge that it trained last; unchanged if it trained
-    none."""
-    if isinstance(target, RunTarget) and recipe.judge.trains:
-        return with_weights(recipe, target.checkpoint(progress))
-    return recipe
 
 
 def _made_for(model: str) -> str:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.table import Table
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
-from rlanything.config.roles import LabellerConfig
+from rlanything.config.roles import LabellerConfig, role_key
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import Counts, level
@@ -26,7 +27,7 @@ from rlanything.records import Trajectory
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.build import build_chat_model, build_judge, build_labeller
 from rlanything.runs.directory import check_run, day_begun
-from rlanything.runs.judging.source import JudgeSource, with_judge
+from rlanything.runs.judging.source import JudgeSource
 from rlanything.runs.paths import IMAGES, RECIPE, STORE
 from rlanything.runs.store.records import recorded_labels, recorded_trajectories
 from rlanything.runs.store.store import Store
@@ -63,6 +64,8 @@ class JudgeEvalArgs:
     seed: int = 0
     allow_code: bool = False
     """Whether code that the recipes name may be imported."""
+    role: str | None = None
+    """The judge's name in a recipe with several; None: the only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +133,10 @@ def run_judge_eval(args: JudgeEvalArgs, progress: Progress) -> JudgeEvalResult:
     for override in args.overrides:
         if override.startswith(OF_LABELLER) and {*args.labellers} <= {RECORDED, ORACLE}:
             raise RecipeError(f"{override}: no model labels anything; name one with --labeller")
-    # The run's own judge is asked only if it is named; then the overrides are meant for it.
+    # The run's own roles matter only if its judge is the one named; then overrides are for it.
     same = Path(args.judge).resolve() == args.run.resolve()
     of_judge = [text for text in args.overrides if not text.startswith(OF_LABELLER)]
-    own = of_judge if same else ["judge={}"]
+    own = of_judge if same else ["roles={}", "judge={}"]
     recipe = load_recipe(args.run / RECIPE, own, allow_code=args.allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     if isinstance(domain, UnitTestDomain) and args.labellers:
@@ -143,10 +146,10 @@ def run_judge_eval(args: JudgeEvalArgs, progress: Progress) -> JudgeEvalResult:
     judging = _judge_recipe(args, progress)
     played, recorded = _trajectories(args, isinstance(domain, UnitTestDomain))
     day, models = day_begun(args.run), Here(judging.threads)
-    config, images = judging.judge, (args.run / IMAGES,)
-    judge = build_judge(
-        config, domain, lambda: build_chat_model(config, "judge", models, day, images)
-    )
+    name = judging.one_judge(args.role)
+    config = judging.judges[name]
+    chat_model = partial(build_chat_model, config, name, models, day, (args.run / IMAGES,))
+    judge = build_judge(config, domain, chat_model, role_key(name))
     seed = derive(args.seed, "judge eval")
     steps = sum(len(trajectory.steps) for trajectory in played)
     with progress.live():
@@ -160,17 +163,20 @@ def run_judge_eval(args: JudgeEvalArgs, progress: Progress) -> JudgeEvalResult:
 
 
 def _judge_recipe(args: JudgeEvalArgs, progress: Progress) -> Recipe:
-    """Returns the recipe whose section `judge` is the judge to evaluate: its own, or for a bare
-    model that of the run with the trajectories."""
+    """Returns the recipe with the judge to evaluate: its own, or for a bare model that of the run
+    with the trajectories."""
     overrides = [text for text in args.overrides if not text.startswith(OF_LABELLER)]
-    source = JudgeSource(args.judge, overrides, allow_code=args.allow_code)
+    source = JudgeSource(args.judge, overrides, None, args.allow_code, args.role)
     source.refuse_unread()
     if isinstance(source.target, RunTarget | RecipeTarget):
-        return with_judge(source.recipe(), source.target, progress)
-    folder = Path(args.judge) / "judge"
+        return source.trained_recipe(progress)
+    there = load_recipe(args.run / RECIPE, allow_code=args.allow_code)
+    name = there.one_judge(args.role)
+    folder = Path(args.judge) / name
     model = str(folder) if folder.is_dir() else args.judge
-    own = [f"judge.model={json.dumps(model)}", "judge.name=llm", "judge.options={}"]
-    return load_recipe(args.run / RECIPE, [*own, *overrides], allow_code=args.allow_code)
+    own = {"model": json.dumps(model), "name": "llm", "options": "{}"}
+    lines = [f"roles.{name}.{key}={value}" for key, value in own.items()]
+    return load_recipe(args.run / RECIPE, [*lines, *overrides], allow_code=args.allow_code)
 
 
 def _trajectories(

@@ -21,8 +21,8 @@ from rlanything.runs.results import EvaluationRecord, Numbers
         "evaluation/SPLIT/success_if_lost": ("share", "success if those had all been lost"),
         "evaluation/SPLIT/success_if_won": ("share", "if they had all been won"),
     },
-    "At iteration 0 and after those that `evaluation.every` names, on tasks that never train. The\n"
-    "judge judges the same held-out episodes each time; labels are the oracle's or those of\n"
+    "At iteration 0 and after those that `evaluation.every` names, on tasks that never train.\n"
+    "Every judge judges the same held-out episodes each time; labels are the oracle's or those of\n"
     "`evaluation.labeller`.",
 )
 def success(record: EvaluationRecord) -> Numbers:
@@ -46,21 +46,23 @@ def success(record: EvaluationRecord) -> Numbers:
             f"evaluation/{name}": (unit, f"as `{name}`, on held-out episodes")
             for name, (unit, _) in JUDGE.items()
         },
-        "evaluation/judge/good_steps": (
+        "evaluation/JUDGE/good_steps": (
             "share",
             "steps labelled good that the judge recognised",
         ),
-        "evaluation/judge/bad_steps": ("share", "steps labelled bad that it recognised"),
-        "evaluation/judge/steps_like_the_outcome": (
+        "evaluation/JUDGE/bad_steps": ("share", "steps labelled bad that it recognised"),
+        "evaluation/JUDGE/steps_like_the_outcome": (
             "share",
             "steps that it called as their episode ended: Outcome Acc, counted by episode",
         ),
     },
 )
-def judge(record: EvaluationRecord) -> Numbers:
-    judge = next(iter(record.judges.values()))
-    numbers = judge_metrics(judge.diagnostics, judge.counts)
-    return {f"evaluation/{name}": value for name, value in numbers.items()}
+def judges(record: EvaluationRecord) -> Numbers:
+    return {
+        f"evaluation/{name}": value
+        for judge, evaluation in record.judges.items()
+        for name, value in judge_metrics(judge, evaluation.diagnostics, evaluation.counts).items()
+    }
 
 
 @metrics(

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from rlanything.algorithm.feedback import in_window
 from rlanything.evaluation.judge_eval import diagnose_judged
-from rlanything.records import Sample
 from rlanything.rollout.groups import RolloutGroup
 from rlanything.runs.metrics.judge import JUDGE, judge_metrics, slug
 from rlanything.runs.metrics.registry import metrics
@@ -211,27 +210,30 @@ def drift(record: IterationRecord) -> Numbers:
     "Over all judged steps, rejected candidates' too. Tests are scores where the judge writes\n"
     "tests. What a judge of your own counts stands here as well, under the names of its measures.",
 )
-def judge(record: IterationRecord) -> Numbers:
-    diagnostics = diagnose_judged(record.judged, record.labels, record.feedback.judge_lambda)
-    return judge_metrics(diagnostics, record.judge_counts.get(record.judges[0], {}))
+def judges(record: IterationRecord) -> Numbers:
+    numbers: dict[str, float | None] = {}
+    for judge in record.judges:
+        judged = [episode.only(judge) for episode in record.judged]
+        diagnostics = diagnose_judged(judged, record.labels, record.feedback.judge_lambda)
+        numbers |= judge_metrics(judge, diagnostics, record.judge_counts.get(judge, {}))
+    return numbers
 
 
 @metrics(
     IterationRecord,
     "What trains",
     {
-        "policy/window_share": (
+        "ROLE/window_share": (
             "share",
-            "groups whose accuracy lies in `feedback.policy_window`",
+            "groups whose accuracy lies in the role's window, `feedback.policy_window` or "
+            "`feedback.judge_window`; null: a judge that does not learn",
         ),
-        "judge/window_share": (
+        "ROLE/trained_share": (
             "share",
-            "groups whose accuracy lies in `feedback.judge_window`; null: the judge does not learn",
+            "of all steps, those that train the policy (advantage not 0); of a judge's judgements, "
+            "those that train it",
         ),
-        "policy/trained_share": ("share", "steps that train the policy (advantage not 0)"),
-        "judge/trained_share": ("share", "judgements that train the judge"),
-        "policy/advantage": ("deviations", "mean size of the advantages that train the policy"),
-        "judge/advantage": ("deviations", "mean size of those that train the judge"),
+        "ROLE/advantage": ("deviations", "mean size of the advantages that train the role"),
     },
     "Of the groups that may train: all but those of rejected candidates.",
 )
@@ -239,34 +241,33 @@ def trained(record: IterationRecord) -> Numbers:
     result = record.result
     groups = result.trainable_groups
     episodes = [judged for group in groups for judged in group.judged]
-    steps = sum(len(episode.trajectory.steps) for episode in episodes)
-    judgements = sum(len(step) for episode in episodes for step in episode.judgements)
-    samples, judged = (
-        result.samples.get(result.acting, []),
-        result.samples.get(record.judges[0], []),
-    )
-    return {
-        "policy/window_share": _window_share(groups, record.feedback.policy_window),
-        "policy/trained_share": len(samples) / steps if steps else None,
-        "policy/advantage": _strength(samples),
-        "judge/window_share": _window_share(groups, record.feedback.judge_window)
-        if record.judges[0] in result.samples
-        else None,
-        "judge/trained_share": len(judged) / judgements if judgements else None,
-        "judge/advantage": _strength(judged),
-    }
+    answers = {result.acting: sum(len(episode.trajectory.steps) for episode in episodes)}
+    windows = {result.acting: _window_share(groups, record.feedback.policy_window)}
+    for judge in record.judges:
+        scores = [step for episode in episodes for step in episode.scores_by(judge)]
+        answers[judge] = sum(map(len, scores))
+        learns = judge in result.samples
+        windows[judge] = _window_share(groups, record.feedback.judge_window) if learns else None
+    numbers: dict[str, float | None] = {}
+    for role, count in answers.items():
+        samples = result.samples.get(role, [])
+        numbers[f"{role}/window_share"] = windows[role]
+        numbers[f"{role}/trained_share"] = len(samples) / count if count else None
+        numbers[f"{role}/advantage"] = _mean([abs(sample.advantage) for sample in samples])
+    return numbers
 
 
 @metrics(
     IterationRecord,
     "Updates",
-    {f"{role}/{name}": said for name, said in UPDATE.items() for role in ("policy", "judge")},
-    "The judge has the same ones where it trains.",
+    {f"ROLE/{name}": said for name, said in UPDATE.items()},
+    "Every role that learns has them.",
 )
 def updates(record: IterationRecord) -> Numbers:
-    statistics = record.result.statistics
     return {
-        f"{role}/{name}": value for role in statistics for name, value in statistics[role].items()
+        f"{role}/{name}": value
+        for role, statistics in record.result.statistics.items()
+        for name, value in statistics.items()
     }
 
 
@@ -278,20 +279,18 @@ def updates(record: IterationRecord) -> Numbers:
         "seconds/rollouts": ("s", "playing episodes"),
         "seconds/judgements": ("s", "judging them"),
         "seconds/proposals": ("s", "critics and candidates"),
-        "seconds/policy_update": ("s", "the policy's update"),
-        "seconds/judge_update": ("s", "the judge's"),
+        "seconds/ROLE_update": ("s", "the role's update"),
         "seconds/checkpoint": ("s", "writing the checkpoint"),
         "seconds/store": ("s", "writing the iteration before this one to the store"),
         "seconds/report": ("s", "rewriting `report.html`, as often as that is cheap"),
         "seconds/eval_SPLIT": ("s", "the evaluation before this iteration, if there was one"),
-        "seconds/eval_judge": ("s", "the evaluation of the judge in it"),
+        "seconds/eval_judge": ("s", "the evaluation of the judges in it"),
         "seconds/eval_labels": (
             "s",
-            "labelling the steps that the judge is evaluated on, by a recipe's "
-            "`evaluation.labeller`",
+            "labelling the steps that judges are evaluated on, by a recipe's `evaluation.labeller`",
         ),
     },
-    "A role speaks in one phase: the policy in the rollouts, the judge in the judgements, the\n"
+    "A role speaks in one phase: the policy in the rollouts, judges in the judgements, the\n"
     "adapter in the proposals.",
 )
 def costs(record: IterationRecord) -> Numbers:
@@ -301,10 +300,6 @@ def costs(record: IterationRecord) -> Numbers:
 
 def _window_share(groups: Iterable[RolloutGroup], window: tuple[float, float]) -> float | None:
     return _mean([in_window(group.accuracy, window) for group in groups])
-
-
-def _strength(samples: Iterable[Sample]) -> float | None:
-    return _mean([abs(sample.advantage) for sample in samples])
 
 
 def _mean(values: Sequence[float | bool]) -> float | None:

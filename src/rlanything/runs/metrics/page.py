@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 
 from rlanything.runs.metrics.registry import REGISTERED, Metric
-from rlanything.runs.rules import RULES
+from rlanything.runs.warnings import RULES
 
 HEAD = """# Metrics
 
@@ -14,9 +14,9 @@ Every iteration leaves one number under each of these names: in the run's store 
 Weights & Biases. A metric that has nothing to be measured on (success of no episodes, labels where
 there is no oracle) is null in the store and left out elsewhere.
 
-ROLE stands for `policy`, `judge` or `adapter`, SPLIT for a held-out split such as `in_domain`. A
-share lies between 0 and 1. "Judged steps" are those of the iteration's rollouts; m judgements are
-made of each.
+ROLE stands for a role of the recipe (`policy`, `judge` or `adapter` unless it names others), JUDGE
+for one that scores, SPLIT for a held-out split such as `in_domain`. A share lies between 0 and 1.
+"Judged steps" are those of the iteration's rollouts; each judge makes m judgements of each.
 
 This page is written by `python -m rlanything.runs.metrics`. A metric of your own is a function of
 an iteration, or of an evaluation, that says what it measures:
@@ -37,8 +37,8 @@ left out; the run continues.
 """
 WARNINGS = """## Warnings
 
-A run prints a warning the first time one of these holds (`runs/rules.py` has the thresholds and
-their reasons), with what was measured and what to try.
+A run prints a warning the first time one of these holds for a role (`runs/warnings.py` has the
+thresholds and their reasons), with what was measured and what to try.
 
 | warning | holds when |
 |---|---|

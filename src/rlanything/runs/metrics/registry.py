@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 
-PLACEHOLDERS = {"ROLE": "(?:policy|judge|adapter|labeller)", "SPLIT": "[a-z0-9_]+"}
+PLACEHOLDERS = dict.fromkeys(("ROLE", "JUDGE", "SPLIT"), r"[\w-]+")
 """Words in a name that stand for several."""
 
 Record = TypeVar("Record", IterationRecord, EvaluationRecord)
@@ -27,7 +27,7 @@ class Metric:
     """A number that a run leaves under a name, and what it means."""
 
     name: str
-    """`room/quantity`; ROLE and SPLIT in it stand for several."""
+    """`room/quantity`; ROLE, JUDGE and SPLIT in it stand for several."""
     unit: str
     meaning: str
 

@@ -1,4 +1,4 @@
-"""Learning curves of policy and judge: levels with 95% intervals, iteration by iteration."""
+"""Learning curves of policy and judges: levels with 95% intervals, iteration by iteration."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rlanything.evaluation.counts import Counts, level
 from rlanything.evaluation.intervals import Interval, mean_over_tasks
 from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
-from rlanything.runs.gains import BALANCED, OUTCOME, judge_measures, level_of, success
 from rlanything.runs.report.history import History
 from rlanything.runs.store.store import Store
+from rlanything.runs.summary import BALANCED, OUTCOME, judge_measures, level_of, success
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +56,22 @@ class Curves:
         curves.append(self._curve("rollouts", False, rollouts, self._accuracy))
         return [curve for curve in curves if curve.points]
 
-    def judge(self, iterations: Sequence[int]) -> list[Curve]:
-        """Every measure of the judge's evaluation, and what the rollouts say of it."""
+    def judge(self, judge: str, iterations: Sequence[int]) -> list[Curve]:
+        """Every measure of a judge's evaluation, and what the rollouts say of it."""
         evaluated_iterations = self._store.evaluated_iterations()
+
+        def counts(iteration: int) -> Mapping[str, Counts]:
+            return self._store.judge_eval_counts(iteration, judge)
+
         measures = dict.fromkeys(
-            name
-            for t in evaluated_iterations
-            for name in judge_measures(self._store.judge_eval_counts(t))
+            name for t in evaluated_iterations for name in judge_measures(counts(t))
         )
         curves = [
             self._curve(
                 name,
                 True,
-                [(t, ("judge eval", name, t)) for t in evaluated_iterations],
-                lambda t, name=name: level_of(self._store.judge_eval_counts(t), name),
+                [(t, (judge, name, t)) for t in evaluated_iterations],
+                lambda t, name=name: level_of(counts(t), name),
             )
             for name in measures
         ]
@@ -78,8 +80,8 @@ class Curves:
                 self._curve(
                     f"{name}, rollouts",
                     False,
-                    [(t, ("rollouts", name, t)) for t in iterations],
-                    lambda t, counted=counted: self._judged(t, counted),
+                    [(t, (judge, f"{name}, rollouts", t)) for t in iterations],
+                    lambda t, counted=counted: level(self._history.counts(t, judge), counted),
                 )
             )
         return [curve for curve in curves if curve.points]
@@ -106,7 +108,3 @@ class Curves:
             iteration,
         )
         return mean_over_tasks([accuracy for (accuracy,) in rows])
-
-    def _judged(self, iteration: int, counted: Sequence[str]) -> Interval | None:
-        counts: Mapping[str, Counts] = self._history.counts(iteration)
-        return level(counts, counted)

@@ -11,16 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlanything.algorithm.feedback import (
-    PolicyReward,
-    Unreadable,
-    integrated_feedback,
-    mean_score,
-)
+from rlanything.algorithm.combination import combined_mean_scores
+from rlanything.algorithm.feedback import PolicyReward, Unreadable, integrated_feedback
 from rlanything.engines.images import IMAGE_NAME
 from rlanything.runs.paths import IMAGES, run_path
 from rlanything.runs.report.history import Episode
-from rlanything.runs.report.pointing import pointed_at
+from rlanything.runs.report.pointing import pointed_at, pointer_size
 from rlanything.runs.report.sampling import Shown
 from rlanything.runs.store.store import Store
 
@@ -55,15 +51,20 @@ class Rewards:
     """lambda of Eq. 1."""
     kind: PolicyReward
     unreadable: Unreadable = "missing"
+    judges: Mapping[str, float] = field(default_factory=dict)
+    """Weight of each judge; 1 for one that is not named."""
 
-    def of(self, episode: Episode, scores: Sequence[int], measured: bool) -> float:
-        """Returns R_i of a step with these scores; `measured`: all rollouts of its task have a
-        reward, without which outcomes are compared."""
+    def of(self, episode: Episode, scores: Mapping[str, Sequence[int]], measured: bool) -> float:
+        """Returns R_i of a step with these scores, by judge; `measured`: all rollouts of its task
+        have a reward, without which outcomes are compared."""
         if self.kind == "outcome":
             known = episode.reward if measured else None
             return float(episode.outcome) if known is None else known
         outcome = episode.outcome if self.kind == "integrated" else 0
-        return float(integrated_feedback(outcome, mean_score(scores, self.unreadable), self.weight))
+        weights = {judge: self.judges.get(judge, 1.0) for judge in scores}
+        steps = {judge: [[own]] for judge, own in scores.items()}
+        means = combined_mean_scores(steps, weights, self.unreadable)
+        return float(integrated_feedback(outcome, means[0][0] if means else 0.0, self.weight))
 
 
 def index_episodes(
@@ -82,6 +83,7 @@ def index_episodes(
     tasks = list(dict.fromkeys(task for _, task in groups))
     numbers = {task: i for i, task in enumerate(tasks)}
     rows: list[list[Any]] = []
+    units = pointer_size(domain)
     for (iteration, task), members in groups.items():
         shared = _shared_judgements(store, iteration, task)
         measured = not store.query(
@@ -92,7 +94,7 @@ def index_episodes(
         read = [_episode(store, pick.episode, rewards, measured, shared) for pick in members]
         for step in (step for episode in read for step in episode["steps"]):
             action = step["action"] if step["valid"] else None
-            step["points"] = pointed_at(action, directory, _known_name(step["image"]), domain)
+            step["points"] = pointed_at(action, directory, _known_name(step["image"]), units)
         chunk = pages.add(read)
         for place, pick in enumerate(members):
             e = pick.episode
@@ -122,13 +124,13 @@ def _episode(
     observations, responses, judgements = store.texts(episode.number)
     if shared and len(responses) == 1 and not any(text for row in judgements for text in row):
         judgements = shared
-    scored: Mapping[int, list[tuple[int, float | None]]] = defaultdict(list)
-    for step, score, advantage in store.query(
-        "SELECT step, score, advantage FROM judgements WHERE trajectory = ?"
+    scored: Mapping[int, list[tuple[str, int, float | None]]] = defaultdict(list)
+    for step, judge, score, advantage in store.query(
+        "SELECT step, role, score, advantage FROM judgements WHERE trajectory = ?"
         " ORDER BY step, judgement",
         episode.number,
     ):
-        scored[step].append((score, advantage))
+        scored[step].append((judge, score, advantage))
     steps: list[dict[str, Any]] = []
     for i, action, valid, label, advantage, image in store.query(
         "SELECT step, action, valid, label, advantage, image FROM steps WHERE trajectory = ?"
@@ -136,7 +138,10 @@ def _episode(
         episode.number,
     ):
         said = judgements[i] if i < len(judgements) else []
-        feedback = rewards.of(episode, [score for score, _ in scored[i]], measured)
+        by_judge: defaultdict[str, list[int]] = defaultdict(list)
+        for judge, score, _ in scored[i]:
+            by_judge[judge].append(score)
+        feedback = rewards.of(episode, by_judge, measured)
         steps.append(
             {
                 "said": responses[i],
@@ -147,8 +152,8 @@ def _episode(
                 "feedback": _short(feedback),
                 "advantage": _short(advantage),
                 "judgements": [
-                    [text, score, _short(earned)]
-                    for text, (score, earned) in zip(said, scored[i], strict=False)
+                    [text, score, _short(earned), judge]
+                    for text, (judge, score, earned) in zip(said, scored[i], strict=False)
                 ],
             }
         )

@@ -9,14 +9,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from rlanything.runs.checks import Check, run_checks
 from rlanything.runs.directory import find_holder
-from rlanything.runs.gains import Gain, first_and_last, judge_gains, policy_gains
-from rlanything.runs.metrics.measuring import read
 from rlanything.runs.report.curves import Curve, Curves
 from rlanything.runs.report.history import Disagreement, History, disagreement
+from rlanything.runs.results import Numbers
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import POSITIVE_RATE, judge_fault
+from rlanything.runs.summary import (
+    Gain,
+    first_and_last,
+    judge_fault,
+    judge_gains,
+    policy_gains,
+    positive_rate,
+)
+from rlanything.runs.warnings import Warned, find_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +55,34 @@ class TaskCounts:
 
 @dataclass(frozen=True, slots=True)
 class Disagreements:
-    """Judge against outcome, in the rollouts of an iteration."""
+    """A judge against the outcomes, in the rollouts of an iteration."""
 
     iteration: int
     counts: Disagreement
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFacts:
+    """What was measured of the role that acts."""
+
+    name: str
+    verdicts: tuple[Verdict, ...]
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeFacts:
+    """What was measured of a role that scores."""
+
+    name: str
+    verdicts: tuple[Verdict, ...]
+    curves: tuple[Curve, ...]
+    positive_rate: tuple[float | None, float | None]
+    """The share of steps that it calls good, at the first and the latest evaluation."""
+    fault: str
+    """Why it tells nothing apart at the latest evaluation; "" for one that does."""
+    disagreements: tuple[Disagreements, ...]
+    """Those of the first and of the latest iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +103,14 @@ class Facts:
     planned: int | None
     evaluated_iterations: tuple[int, ...]
     """The iterations after which policy and judge were evaluated."""
-    policy: tuple[Verdict, ...]
-    judge: tuple[Verdict, ...]
-    positive_rate: tuple[float | None, float | None]
-    """The share of steps that the judge calls good, at the first and the latest evaluation."""
-    judge_fault: str
-    """Why the judge tells nothing apart at the latest evaluation; "" for one that does."""
+    roles: tuple[str, ...]
+    policy: PolicyFacts
+    judges: tuple[JudgeFacts, ...]
     tasks: TaskCounts
-    policy_curves: tuple[Curve, ...]
-    judge_curves: tuple[Curve, ...]
-    disagreements: tuple[Disagreements, ...]
-    """Those of the first and of the latest iteration."""
     metric_iterations: tuple[int, ...]
     metrics: Mapping[str, Sequence[float | None]]
     """By name, one value for each of `metric_iterations`."""
-    warnings: tuple[Check, ...]
+    warnings: tuple[Warned, ...]
     episodes: int
     """Played in training, shown or not."""
     forgotten: int
@@ -118,12 +141,11 @@ class Reader:
         splits = [s for (s,) in store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")]
         alone = len(evaluated_iterations) == 1
         history = store.history()
-        before, after = (history.get(t, {}) for t in first_and_last(store) or (0, 0))
+        roles = store.roles()
         episodes, kept = (
             store.query(f"SELECT COUNT(*) FROM {table}")[0][0]
             for table in ("trajectories", "transcripts")
         )
-        ends = list(dict.fromkeys(iterations[:1] + iterations[-1:]))
         names = sorted({name for metrics in history.values() for name in metrics})
         return Facts(
             name=recipe.get("name", self.directory.name),
@@ -144,21 +166,39 @@ class Reader:
             iterations=iterations[-1] if iterations else 0,
             planned=planned,
             evaluated_iterations=tuple(evaluated_iterations),
-            policy=tuple(Verdict.of(gain, alone) for gain in policy_gains(store, splits)),
-            judge=tuple(Verdict.of(gain, alone) for gain in judge_gains(store)),
-            positive_rate=(read(before, POSITIVE_RATE), read(after, POSITIVE_RATE)),
-            judge_fault=judge_fault(after),
-            tasks=self._tasks(),
-            policy_curves=tuple(self._curves.policy(splits, iterations)),
-            judge_curves=tuple(self._curves.judge(iterations)),
-            disagreements=tuple(
-                Disagreements(t, disagreement(self.history.episodes(t))) for t in ends
+            roles=tuple(roles),
+            policy=PolicyFacts(
+                name=next(name for name, does in roles.items() if does == "acts"),
+                verdicts=tuple(Verdict.of(gain, alone) for gain in policy_gains(store, splits)),
+                curves=tuple(self._curves.policy(splits, iterations)),
             ),
+            judges=tuple(
+                self._judge(name, alone, history, iterations)
+                for name, does in roles.items()
+                if does == "scores"
+            ),
+            tasks=self._tasks(),
             metric_iterations=tuple(sorted(history)),
             metrics={name: [history[t].get(name) for t in sorted(history)] for name in names},
-            warnings=tuple(run_checks(history)),
+            warnings=tuple(find_warnings(history, roles)),
             episodes=episodes,
             forgotten=episodes - kept,
+        )
+
+    def _judge(
+        self, name: str, alone: bool, history: Mapping[int, Numbers], iterations: Sequence[int]
+    ) -> JudgeFacts:
+        before, after = (history.get(t, {}) for t in first_and_last(self.store) or (0, 0))
+        ends = dict.fromkeys((*iterations[:1], *iterations[-1:]))
+        return JudgeFacts(
+            name=name,
+            verdicts=tuple(Verdict.of(gain, alone) for gain in judge_gains(self.store, name)),
+            curves=tuple(self._curves.judge(name, iterations)),
+            positive_rate=(positive_rate(before, name), positive_rate(after, name)),
+            fault=judge_fault(after, name),
+            disagreements=tuple(
+                Disagreements(t, disagreement(self.history.episodes(t, name))) for t in ends
+            ),
         )
 
     def _state(self, described: Mapping[str, str], iterations: int, planned: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Counts of what the judge said of every episode; an iteration never changes, and is read once."""
+"""Counts of what judges said of every episode; an iteration never changes, and is read once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rlanything.runs.store.store import Store
 _EPISODES = """
 WITH verdicts AS (
   SELECT t.number, s.label, t.outcome,
-    (SELECT SUM(score) FROM judgements j
-      WHERE j.trajectory = s.trajectory AND j.step = s.step) AS total
+    (SELECT SUM(score) FROM judgements j WHERE j.trajectory = s.trajectory AND j.step = s.step
+      AND (?2 IS NULL OR j.role = ?2)) AS total
   FROM trajectories t JOIN steps s ON s.trajectory = t.number WHERE t.iteration = ?1),
 counted AS (
   SELECT number, COUNT(total) AS judged, SUM(total * outcome > 0) AS agrees,
@@ -32,7 +32,7 @@ ORDER BY t.number
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A trajectory in numbers; all but the first seven count steps, by the judge's majority."""
+    """A trajectory in numbers; all but the first seven count steps, by the majority of scores."""
 
     number: int
     """Its row in the store."""
@@ -67,22 +67,25 @@ class History:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._read: dict[int, list[Episode]] = {}
+        self._several = list(store.roles().values()).count("scores") > 1
+        self._read: dict[tuple[int, str | None], list[Episode]] = {}
 
-    def episodes(self, iteration: int) -> list[Episode]:
-        """Returns an iteration's episodes in the order of the store."""
-        if iteration not in self._read:
-            self._read[iteration] = [
+    def episodes(self, iteration: int, judge: str | None = None) -> list[Episode]:
+        """Returns an iteration's episodes in the order of the store, with the scores of one judge
+        counted, or (None) of all together."""
+        judge = judge if self._several else None
+        if (iteration, judge) not in self._read:
+            self._read[iteration, judge] = [
                 Episode(*row[:7], *(count or 0 for count in row[7:]))
-                for row in self._store.query(_EPISODES, iteration)
+                for row in self._store.query(_EPISODES, iteration, judge)
             ]
-        return self._read[iteration]
+        return self._read[iteration, judge]
 
-    def counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
-        """Returns what the judge got right in the rollouts, by task and measure: hits and of how
+    def counts(self, iteration: int, judge: str) -> dict[str, dict[str, tuple[int, int]]]:
+        """Returns what a judge got right in the rollouts, by task and measure: hits and of how
         many."""
         groups: dict[str, list[Episode]] = defaultdict(list)
-        for episode in self.episodes(iteration):
+        for episode in self.episodes(iteration, judge):
             groups[episode.task].append(episode)
         return {task: _counts(members) for task, members in groups.items()}
 

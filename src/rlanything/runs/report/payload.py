@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlanything.evaluation.intervals import Interval
-from rlanything.runs.gains import paired
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.metrics.measuring import find_metric
 from rlanything.runs.report.episode_index import Pages, Rewards, index_episodes
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.sampling import Shown, choose, reasons, size_of
+from rlanything.runs.summary import paired
 
 TEXT_BYTES = 2_600_000
 """Compressed texts of all runs on a page. As base64 they take a third more; with lineage, images
@@ -54,11 +54,13 @@ def _meanings(names: Iterable[str]) -> dict[str, str]:
 
 def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
     with reader.store.understanding():
-        feedback = reader.recipe().get("feedback", {})
+        recipe = reader.recipe()
+        feedback, roles = recipe.get("feedback", {}), recipe.get("roles", {})
         rewards = Rewards(
             feedback.get("policy_lambda", 1.0),
             feedback.get("policy_reward", "integrated"),
             feedback.get("unreadable", "missing"),
+            {name: role["weight"] for name, role in roles.items() if "weight" in role},
         )
         facts = asdict(reader.facts())
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]

@@ -12,11 +12,9 @@ from typing import Any
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.images import MOST_PIXELS, png_size
+from rlanything.plugins import PluginError, load_plugin
 from rlanything.runs.paths import IMAGES, run_path
 
-PAGES: dict[str, tuple[int, int]] = dict.fromkeys(("miniwob", "miniwob-vision"), (160, 210))
-"""Width and height that coordinates count in, by the name of the domain; those of others are pixels
-of the screenshot."""
 MOST_POINTS = 20
 """Code may name any number."""
 _HEADER = 32
@@ -38,14 +36,25 @@ def points_of(action: str) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in _CALL.findall(action)[:MOST_POINTS]]
 
 
+def pointer_size(domain: str) -> tuple[int, int] | None:
+    """Returns the width and height that coordinates count in, as the class of an installed domain
+    says; None: pixels of the screenshot."""
+    if ":" in domain:  # a report runs no code that a recipe names
+        return None
+    with suppress(PluginError):
+        return getattr(load_plugin("domain", domain), "pointer_size", None)
+    return None
+
+
 def pointed_at(
-    action: str | None, directory: Path, image: str | None, domain: str
+    action: str | None, directory: Path, image: str | None, units: tuple[int, int] | None
 ) -> list[tuple[float, float]]:
-    """Returns where on a run's screenshot an action points, as shares of its width and height."""
+    """Returns where on a run's screenshot an action points, as shares of its width and height;
+    `units`: what `pointer_size` returns."""
     named = [] if action is None else points_of(action)
     if not named or image is None:
         return []
-    size = PAGES.get(domain) or _size(run_path(directory, IMAGES, image))
+    size = units or _size(run_path(directory, IMAGES, image))
     if size is None:
         return []
     shares = [(round(x / size[0], 4), round(y / size[1], 4)) for x, y in named]

@@ -1,4 +1,5 @@
-"""An episode as bytes: texts, token ids and log-probs, each once, compressed.
+"""An episode as bytes: texts, token ids and log-probs, each once, compressed. And as JSON, without
+tokens: the episodes that judges are evaluated on.
 
 An episode is compressed as a whole, since its texts repeat one another. Log-probs are kept as
 float32: the engines compute them so and the learner compares them so, which makes what is read back
@@ -18,7 +19,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rlanything.records import Completion, JudgedTrajectory
+from rlanything.records import Completion, JudgedTrajectory, Step, Task, Trajectory
 
 HASH_BYTES = 16
 MOST_BYTES = 1 << 26
@@ -144,6 +145,45 @@ def decode_texts(texts: bytes) -> Texts:
     if not whole or not all(isinstance(text, str) for text in strings):
         raise UnreadableEpisodeError("its steps, texts and judgements do not agree")
     return observations, responses, judgements
+
+
+def to_json(trajectory: Trajectory) -> str:
+    """Returns texts, actions, names of screenshots and outcome as JSON; no tokens, since these
+    never train."""
+    task = trajectory.task
+    return json.dumps(
+        {
+            "id": trajectory.id,
+            "task": {
+                "id": task.id,
+                "instruction": task.instruction,
+                "kind": task.kind,
+                "data": task.data,
+            },
+            "steps": [
+                [s.observation, s.response, s.action, s.valid, s.next_observation, *_seen(s)]
+                for s in trajectory.steps
+            ],
+            "outcome": trajectory.outcome,
+            "reward": trajectory.reward,
+        }
+    )
+
+
+def from_json(text: str) -> Trajectory:
+    """Returns the episode of a JSON text: the inverse of `to_json`, but for the tokens."""
+    saved = json.loads(text)
+    steps = tuple(
+        Step(observation, Completion.unsampled(response), action, valid, after, *seen)
+        for observation, response, action, valid, after, *seen in saved["steps"]
+    )
+    return Trajectory(saved["id"], Task(**saved["task"]), steps, saved["outcome"], saved["reward"])
+
+
+def _seen(step: Step) -> list[str | None]:
+    """Returns the names of a step's screenshots, before and after it; nothing where it has none."""
+    names = [step.image, step.next_image]
+    return names if any(names) else []
 
 
 def encode_numbers(numbers: np.ndarray) -> bytes:

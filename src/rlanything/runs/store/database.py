@@ -65,6 +65,11 @@ class Database:
         with self._in_plain_words():
             return self._connection.execute(sql, values).fetchall()
 
+    def run_script(self, script: str) -> None:
+        """Runs statements that change nothing in the file."""
+        with self._in_plain_words():
+            self._connection.executescript(script)
+
     def read_all(self, sql: str) -> None:
         """Reads all rows of a query, and keeps none. Raises `StoreError` where one cannot be."""
         with self._in_plain_words():
@@ -165,6 +170,7 @@ def _set_up(connection: sqlite3.Connection, writable: bool) -> None:
     # resumes must not find its checkpoint gone from the store after a power cut.
     execute("PRAGMA synchronous=FULL")
     execute("PRAGMA foreign_keys=ON")
+    execute("PRAGMA temp_store=MEMORY")
     # Whatever a stranger's schema calls, it calls nothing that does more than compute.
     execute("PRAGMA trusted_schema=OFF")
     # Forgotten transcripts are no secret; writing zeros over them would double the work.

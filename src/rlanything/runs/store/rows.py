@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from rlanything.algorithm.curriculum import Pool
 from rlanything.records import Completion, JudgedTrajectory, Judgement
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
-from rlanything.runs.store.codec import encode_episode
-from rlanything.runs.store.episode_json import to_json
+from rlanything.runs.store.codec import encode_episode, to_json
 
 if TYPE_CHECKING:  # which imports torch
     from rlanything.loop import IterationResult
@@ -26,7 +25,7 @@ def storable(text: str) -> str:
 
 
 class UnstoredSamples:
-    """The samples of both roles whose step or judgement has not been written yet."""
+    """The samples of all roles whose step or judgement has not been written yet."""
 
     def __init__(self, result: IterationResult) -> None:
         samples = result.samples
@@ -153,7 +152,8 @@ def write_trajectory(
     written, by the identity of the completion: a judgement that several trajectories share is
     written with the first of them."""
     trajectory = judged.trajectory
-    name, labels = trajectory.id, record.labels.get(trajectory.id)
+    name, acting = trajectory.id, record.result.acting
+    labels = record.labels.get(name)
     number = db.execute(
         "INSERT INTO trajectories (id, iteration, task, outcome, steps, reward)"
         " VALUES (?, ?, ?, ?, ?, ?)",
@@ -167,15 +167,16 @@ def write_trajectory(
         ),
     ).lastrowid
     db.executemany(
-        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO steps VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 number,
                 i,
+                acting,
                 storable(step.action) if step.action is not None else None,
                 step.valid,
                 labels[i] if labels is not None else None,
-                samples.advantage(record.result.acting, f"{name}/{i}", step.completion),
+                samples.advantage(acting, f"{name}/{i}", step.completion),
                 step.image,
                 step.next_image,
             )
@@ -183,12 +184,13 @@ def write_trajectory(
         ],
     )
     db.executemany(
-        "INSERT INTO judgements VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO judgements VALUES (?, ?, ?, ?, ?, ?)",
         [
             (
                 number,
                 i,
                 j,
+                judgement.by,
                 int(judgement.score),  # numpy's numbers are none to the store
                 samples.advantage(judgement.by, f"{name}/{i}/{j}", judgement.completion),
             )
@@ -226,10 +228,11 @@ def write_evaluation(db: sqlite3.Connection, record: EvaluationRecord) -> None:
             attempts[task.id] += 1
         db.executemany("INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     db.executemany(
-        "INSERT INTO judge_eval_counts VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO judge_eval_counts VALUES (?, ?, ?, ?, ?, ?)",
         [
-            (record.number, item, measure, int(hits), int(total))
-            for item, counts in next(iter(record.judges.values())).counts.items()
+            (record.number, judge, item, measure, int(hits), int(total))
+            for judge, evaluation in record.judges.items()
+            for item, counts in evaluation.counts.items()
             for measure, (hits, total) in counts.items()
         ],
     )

@@ -7,12 +7,13 @@ judgements are millions.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from functools import cache
 
-SCHEMA_VERSION = 7
-"""Raise it when a change makes older stores unreadable."""
+SCHEMA_VERSION = 8
+"""Raise it with every change of `TABLES`, and keep in `OLDER` how the version before is read."""
 
 TABLES = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -55,7 +56,47 @@ CREATE TABLE transcripts (
   trajectory INTEGER PRIMARY KEY REFERENCES trajectories ON DELETE CASCADE,
   texts BLOB NOT NULL, token_ids BLOB NOT NULL, logprobs BLOB NOT NULL, prompts BLOB NOT NULL);
 
--- An advantage is there where the response, or the judgement, was trained on.
+-- `role`: the role that wrote the response, or the judgement. An advantage is there where it was
+-- trained on.
+CREATE TABLE steps (
+  trajectory INTEGER NOT NULL REFERENCES trajectories ON DELETE CASCADE, step INTEGER NOT NULL,
+  role TEXT NOT NULL, action TEXT, valid INTEGER NOT NULL, label INTEGER, advantage REAL,
+  image TEXT, next_image TEXT, PRIMARY KEY (trajectory, step)) WITHOUT ROWID;
+CREATE TABLE judgements (
+  trajectory INTEGER NOT NULL, step INTEGER NOT NULL, judgement INTEGER NOT NULL,
+  role TEXT NOT NULL, score INTEGER NOT NULL, advantage REAL,
+  PRIMARY KEY (trajectory, step, judgement),
+  FOREIGN KEY (trajectory, step) REFERENCES steps ON DELETE CASCADE) WITHOUT ROWID;
+CREATE VIEW samples (iteration, role, source, advantage) AS
+  SELECT iteration, role, id || '/' || step, advantage
+    FROM steps JOIN trajectories ON number = trajectory WHERE advantage IS NOT NULL
+  UNION ALL
+  SELECT iteration, role, id || '/' || step || '/' || judgement, advantage
+    FROM judgements JOIN trajectories ON number = trajectory WHERE advantage IS NOT NULL;
+
+-- Iteration 0 is before training: these refer to no row of `iterations`.
+CREATE TABLE metrics (
+  iteration INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
+  PRIMARY KEY (iteration, name)) WITHOUT ROWID;
+-- An outcome of 0: the episode could not be played.
+CREATE TABLE evaluations (
+  iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL,
+  attempt INTEGER NOT NULL, kind TEXT NOT NULL,
+  outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
+  PRIMARY KEY (iteration, split, task, attempt)) WITHOUT ROWID;
+-- What each judge got right in its evaluation, by episode or task and by what was counted.
+CREATE TABLE judge_eval_counts (
+  iteration INTEGER NOT NULL, role TEXT NOT NULL, item TEXT NOT NULL, measure TEXT NOT NULL,
+  hits INTEGER NOT NULL, total INTEGER NOT NULL,
+  PRIMARY KEY (iteration, role, item, measure)) WITHOUT ROWID;
+-- The held-out episodes that every evaluation of judges is about, with a JSON list of the labels of
+-- their steps where there are any.
+CREATE TABLE judge_eval_episodes (number INTEGER PRIMARY KEY, episode TEXT NOT NULL, labels TEXT);
+"""
+
+OLDER = {
+    7: (
+        """
 CREATE TABLE steps (
   trajectory INTEGER NOT NULL REFERENCES trajectories ON DELETE CASCADE, step INTEGER NOT NULL,
   action TEXT, valid INTEGER NOT NULL, label INTEGER, advantage REAL, image TEXT,
@@ -70,26 +111,24 @@ CREATE VIEW samples (iteration, role, source, advantage) AS
   UNION ALL
   SELECT iteration, 'judge', id || '/' || step || '/' || judgement, advantage
     FROM judgements JOIN trajectories ON number = trajectory WHERE advantage IS NOT NULL;
-
--- Iteration 0 is before training: these refer to no row of `iterations`.
-CREATE TABLE metrics (
-  iteration INTEGER NOT NULL, name TEXT NOT NULL, value REAL,
-  PRIMARY KEY (iteration, name)) WITHOUT ROWID;
--- An outcome of 0: the episode could not be played.
-CREATE TABLE evaluations (
-  iteration INTEGER NOT NULL, split TEXT NOT NULL, task TEXT NOT NULL,
-  attempt INTEGER NOT NULL, kind TEXT NOT NULL,
-  outcome INTEGER NOT NULL, steps INTEGER NOT NULL,
-  PRIMARY KEY (iteration, split, task, attempt)) WITHOUT ROWID;
--- What the judge got right in its evaluation, by episode or task and by what was counted.
 CREATE TABLE judge_eval_counts (
   iteration INTEGER NOT NULL, item TEXT NOT NULL, measure TEXT NOT NULL,
   hits INTEGER NOT NULL, total INTEGER NOT NULL,
   PRIMARY KEY (iteration, item, measure)) WITHOUT ROWID;
--- The held-out episodes that every evaluation of the judge is about, with a JSON list of the labels
--- of their steps where there are any.
-CREATE TABLE judge_eval_episodes (number INTEGER PRIMARY KEY, episode TEXT NOT NULL, labels TEXT);
-"""
+""",
+        """
+CREATE TEMP VIEW steps AS
+  SELECT trajectory, step, 'policy' AS role, action, valid, label, advantage, image, next_image
+    FROM main.steps;
+CREATE TEMP VIEW judgements AS
+  SELECT trajectory, step, judgement, 'judge' AS role, score, advantage FROM main.judgements;
+CREATE TEMP VIEW judge_eval_counts AS
+  SELECT iteration, 'judge' AS role, item, measure, hits, total FROM main.judge_eval_counts;
+""",
+    )
+}
+"""By version: the tables that stores of it have instead of those above, and the views through which
+they are read as if they were of this version."""
 
 IN_SCHEMA = (
     "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\'"
@@ -132,11 +171,18 @@ def strange_values() -> dict[str, dict[str, str]]:
 
 
 @cache
-def expected_schema() -> frozenset[tuple[str, str, str | None]]:
-    """Returns the rows of `IN_SCHEMA` in a store as this version makes it."""
+def expected_schema(version: int) -> frozenset[tuple[str, str, str | None]]:
+    """Returns the rows of `IN_SCHEMA` in a store as a version makes it."""
+    others = _statements(OLDER[version][0]) if version in OLDER else {}
     with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(TABLES)
+        for statement in (_statements(TABLES) | others).values():
+            db.execute(statement)
         return frozenset(db.execute(IN_SCHEMA))
+
+
+def _statements(script: str) -> dict[str, str]:
+    """Returns the statements of a script, by the name of what each creates."""
+    return {match[1]: match[0] for match in re.finditer(r"CREATE \w+ (\w+)[^;]*", script)}
 
 
 BY_ITERATION = (
@@ -154,7 +200,7 @@ CONTENT = {
     "iterations": "SELECT iteration, checkpoint FROM iterations ORDER BY 1",
     "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2",
     "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3, 4",
-    "judge_eval_counts": "SELECT * FROM judge_eval_counts ORDER BY 1, 2, 3",
+    "judge_eval_counts": "SELECT * FROM judge_eval_counts ORDER BY 1, 2, 3, 4",
     "judge_eval_episodes": "SELECT * FROM judge_eval_episodes ORDER BY 1",
     "tasks": "SELECT * FROM tasks ORDER BY 1",
     "slots": "SELECT * FROM slots ORDER BY 1",
@@ -165,9 +211,9 @@ CONTENT = {
     "groups": "SELECT * FROM groups ORDER BY 1, 2",
     "trajectories": "SELECT id, iteration, task, outcome, steps, reward FROM trajectories"
     " ORDER BY 1",
-    "steps": "SELECT id, step, action, valid, label, advantage, image, next_image FROM steps"
+    "steps": "SELECT id, step, role, action, valid, label, advantage, image, next_image FROM steps"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2",
-    "judgements": "SELECT id, step, judgement, score, advantage FROM judgements"
+    "judgements": "SELECT id, step, judgement, role, score, advantage FROM judgements"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2, 3",
 }
 """The queries that say what a run did, without clocks, row numbers and transcripts; one a table."""

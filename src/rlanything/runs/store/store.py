@@ -7,6 +7,7 @@ and everything that was written, with its tokens and log-probs, as long as the r
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
@@ -14,18 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.algorithm.curriculum import Pool
+from rlanything.config.roles import SHORT_FORM
 from rlanything.config.yaml import visible
 from rlanything.records import Trajectory
 from rlanything.runs.paths import reject_links
 from rlanything.runs.results import EvaluationRecord, IterationRecord
-from rlanything.runs.store.codec import Texts
+from rlanything.runs.store.codec import Texts, from_json
 from rlanything.runs.store.database import Database, StoreError
-from rlanything.runs.store.episode_json import from_json
 from rlanything.runs.store.rows import write_evaluation, write_iteration, write_pool
 from rlanything.runs.store.schema import (
     BY_ITERATION,
     CONTENT,
     IN_SCHEMA,
+    OLDER,
     SCHEMA_VERSION,
     TABLES,
     expected_schema,
@@ -44,8 +46,10 @@ class Store:
     where the file, the disk or another process does not let it."""
 
     def __init__(self, path: Path) -> None:
-        """Opens a store. Raises `StoreError` if there is none, it is another version's, or not as
-        that made it; `RunDirectoryError` if the run directory has links in it."""
+        """Opens a store; one of an older version in `OLDER` is read as if it were of this one.
+
+        Raises `StoreError` if there is none, it is of a version that cannot be read, or not as that
+        version made it; `RunDirectoryError` if the run directory has links in it."""
         if not path.is_file():
             raise StoreError(f"{path.parent} is not a run directory: it has no {path.name}")
         reject_links(path.parent)
@@ -53,20 +57,38 @@ class Store:
         if journal.exists():  # it names a file that SQLite deletes when it opens the store
             raise StoreError(f"{journal} is nothing that a run leaves: delete it")
         self._db = Database(path)
-        version = self.query("PRAGMA user_version")[0][0]
-        if version != SCHEMA_VERSION:
+        self._version: int = self.query("PRAGMA user_version")[0][0]
+        if self._version not in (SCHEMA_VERSION, *OLDER):
             self.close()
+            readable = ", ".join(map(str, (*OLDER, SCHEMA_VERSION)))
             raise StoreError(
-                f"{path} has schema {version}, this version reads {SCHEMA_VERSION}: "
+                f"{path} has schema {self._version}, this version reads {readable}: "
                 "open it with the version of rlanything that wrote it"
             )
         # A view in a table's place, a trigger or a computed column would run as part of a query.
-        if others := expected_schema() ^ frozenset(self.query(IN_SCHEMA)):
+        if others := expected_schema(self._version) ^ frozenset(self.query(IN_SCHEMA)):
             self.close()
             names = ", ".join(sorted({visible(name) for _, name, _ in others}))
             raise StoreError(
                 f"{path}: not the tables that a run makes ({names:.80}); restore a copy"
             )
+        if self._version in OLDER:
+            self._db.run_script(OLDER[self._version][1])
+
+    def check_writable(self) -> None:
+        """Raises `StoreError` for a store of an older version, which is read and not written."""
+        if self._version != SCHEMA_VERSION:
+            written = dict(self.query("SELECT key, value FROM run WHERE key = 'version'"))
+            raise StoreError(
+                f"{self._db.path} is of rlanything {visible(written.get('version', '?'))}, which "
+                "this version reads and does not continue: resume it with that version, or train "
+                "again in another directory"
+            )
+
+    def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Returns a transaction. Raises `StoreError` for a store of an older version."""
+        self.check_writable()
+        return self._db.transaction()
 
     def check_values(self) -> None:
         """Raises `StoreError` where a column holds what no run writes there, such as a text in the
@@ -121,7 +143,7 @@ class Store:
 
     def describe(self, facts: Mapping[str, str | None]) -> None:
         """Writes facts about the run as a whole, in one transaction; None: no longer so."""
-        with self._db.transaction() as db:
+        with self._writing() as db:
             for key, value in facts.items():
                 if value is None:
                     db.execute("DELETE FROM run WHERE key = ?", (key,))
@@ -133,18 +155,18 @@ class Store:
 
         Raises ValueError for a sample that is not of this iteration, or whose tokens are not those
         that were sampled."""
-        with self._db.transaction() as db:
+        with self._writing() as db:
             write_iteration(db, record)
 
     def record_evaluation(self, record: EvaluationRecord) -> None:
         """Writes an evaluation of policy and judge in one transaction."""
-        with self._db.transaction() as db:
+        with self._writing() as db:
             write_evaluation(db, record)
 
     def take_beginning(self, other: Store) -> None:
         """Copies the evaluation before training from another run's store, and the episodes of its
         judge evaluation, in one transaction."""
-        with self._db.transaction() as db:
+        with self._writing() as db:
             for table in ("evaluations", "judge_eval_counts", "metrics", "judge_eval_episodes"):
                 where = "" if table == "judge_eval_episodes" else " WHERE iteration = 0"
                 rows = other.query(f"SELECT * FROM {table}{where}")
@@ -162,7 +184,7 @@ class Store:
     def forget_after(self, iteration: int) -> None:
         """Deletes everything of later iterations, in one transaction. What the slots held then is
         the pool's to say: `write_pool` the checkpointed one next."""
-        with self._db.transaction() as db:
+        with self._writing() as db:
             for table in BY_ITERATION:
                 db.execute(f"DELETE FROM {table} WHERE iteration > ?", (iteration,))
 
@@ -171,7 +193,7 @@ class Store:
         newest = self.last_iteration()
         known = {slot.id for slot in pool.slots}
         known |= {event.task_id for slot in pool.slots for event in slot.history}
-        with self._db.transaction() as db:
+        with self._writing() as db:
             write_pool(db, pool, newest[0] if newest else 0)
             stale = [(task,) for (task,) in db.execute("SELECT id FROM tasks") if task not in known]
             db.executemany("DELETE FROM tasks WHERE id = ?", stale)
@@ -180,7 +202,7 @@ class Store:
         """Deletes texts, tokens and log-probs of iterations before this one. Outcomes, actions,
         scores, labels, advantages and metrics stay. The file does not shrink: what comes next is
         written into the space."""
-        with self._db.transaction() as db:
+        with self._writing() as db:
             db.execute(
                 "DELETE FROM transcripts WHERE trajectory IN"
                 " (SELECT number FROM trajectories WHERE iteration < ?)",
@@ -192,6 +214,14 @@ class Store:
     def finished(self) -> bool:
         """Returns whether the run is at its end."""
         return bool(self.query("SELECT value FROM run WHERE key = 'finished'"))
+
+    def roles(self) -> dict[str, str]:
+        """Returns what each role of the run does, by name, as its recipe says; without one, and in
+        a recipe of an older version, the paper's three."""
+        rows = self.query("SELECT value FROM run WHERE key = 'recipe'")
+        with self.understanding():
+            roles = json.loads(rows[0][0]).get("roles") if rows else None
+            return {name: role["does"] for name, role in roles.items()} if roles else SHORT_FORM
 
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
         """Returns an episode with its texts. Raises `StoreError` if there is none of this id, and
@@ -229,14 +259,17 @@ class Store:
             split,
         )
 
-    def judge_eval_counts(self, iteration: int) -> dict[str, dict[str, tuple[int, int]]]:
-        """Returns what the judge got right in an evaluation, by item and measure: hits and of how
+    def judge_eval_counts(
+        self, iteration: int, judge: str
+    ) -> dict[str, dict[str, tuple[int, int]]]:
+        """Returns what a judge got right in an evaluation, by item and measure: hits and of how
         many."""
         counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         for item, measure, hits, total in self.query(
-            "SELECT item, measure, hits, total FROM judge_eval_counts WHERE iteration = ?"
-            " ORDER BY 1, 2",
+            "SELECT item, measure, hits, total FROM judge_eval_counts"
+            " WHERE iteration = ? AND role = ? ORDER BY 1, 2",
             iteration,
+            judge,
         ):
             counts[item][measure] = (hits, total)
         return dict(counts)

@@ -27,6 +27,8 @@ class StoredJudgement:
 
     completion: StoredCompletion
     """Empty where several trajectories share it, but for the first."""
+    by: str
+    """Name of the role that wrote it."""
     score: int
     advantage: float | None
     """None: the judge did not train on it."""
@@ -142,12 +144,12 @@ def _readable(db: Database, number: int, decode: Callable[[], T]) -> T:
 
 def _steps(db: Database, number: int, written: EpisodeText) -> Iterator[StoredStep]:
     judgements: list[list[StoredJudgement]] = [[] for _ in written.responses]
-    for i, j, score, advantage in db.query(
-        "SELECT step, judgement, score, advantage FROM judgements WHERE trajectory = ?"
+    for i, j, role, score, advantage in db.query(
+        "SELECT step, judgement, role, score, advantage FROM judgements WHERE trajectory = ?"
         " ORDER BY step, judgement",
         number,
     ):
-        judgements[i].append(StoredJudgement(written.judgements[i][j], score, advantage))
+        judgements[i].append(StoredJudgement(written.judgements[i][j], role, score, advantage))
     for i, action, valid, label, advantage, image, next_image in db.query(
         "SELECT step, action, valid, label, advantage, image, next_image FROM steps"
         " WHERE trajectory = ? ORDER BY step",

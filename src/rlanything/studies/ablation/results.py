@@ -23,6 +23,8 @@ from rlanything.runs.store.store import Store
 from rlanything.studies.ablation.arms import Arm
 from rlanything.studies.ablation.grid import Cell
 
+JUDGE = "judge"
+"""The role whose evaluation is compared."""
 BEFORE = "before optimization"
 
 
@@ -89,7 +91,8 @@ class Results:
 def measures_of(store: Store, splits: Sequence[str]) -> list[Measure]:
     """Returns the measures that a run has, in the order of the paper's tables."""
     played = {split: _success(split) for split in splits if store.outcomes(0, split)}
-    judged = {measure for counts in store.judge_eval_counts(0).values() for measure in counts}
+    before = store.judge_eval_counts(0, JUDGE)
+    judged = {measure for counts in before.values() for measure in counts}
     if judged & {UT, DETECT}:
         measures: list[Measure] = []
         for split, read in played.items():
@@ -125,7 +128,7 @@ def _judge(*kinds: Sequence[str]) -> Reader:
         return Reading(
             {
                 item: [_added(counts, names) for names in kinds]
-                for item, counts in store.judge_eval_counts(iteration).items()
+                for item, counts in store.judge_eval_counts(iteration, JUDGE).items()
             }
         )
 

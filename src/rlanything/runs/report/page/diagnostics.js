@@ -2,15 +2,15 @@
 
 const PLOTS = [
   { title: "Does the judge tell won from lost? p₊ and p₋", what: "Share of +1 on steps of won, of −1 on steps of lost episodes",
-    metrics: { "judge/p_plus": "p₊", "judge/p_minus": "p₋" }, format: percent },
-  { title: "μ = p₊ + p₋", what: "Above 1, more judgements help (Theorem 1)", metrics: { "judge/mu": "μ" }, references: [{ y: 1, label: "1" }] },
+    metrics: { "JUDGE/p_plus": "p₊", "JUDGE/p_minus": "p₋" }, format: percent },
+  { title: "μ = p₊ + p₋", what: "Above 1, more judgements help (Theorem 1)", metrics: { "JUDGE/mu": "μ" }, references: [{ y: 1, label: "1" }] },
   { title: "Reward precision", what: "How often a won step scores above a lost one, and Theorem 1's lower bound (ties count against it)",
-    metrics: { "judge/reward_precision": "precision", "judge/precision_bound": "bound" }, format: percent },
-  { title: "Weight ratio |f₊| / |f₋|", what: "Task difficulty keeps it near 1 (Theorem 2)", metrics: { "judge/weight_ratio": "ratio" }, references: [{ y: 1, label: "1" }] },
-  { title: "The judge's share of +1", what: "At 0 or 1 it has stopped judging", metrics: { "judge/positive_rate": "+1" }, format: percent, references: [{ y: 0.1, label: "10%" }, { y: 0.9, label: "90%" }] },
-  { title: "What its tests are worth", what: "UT: passed by all correct programs; Detect: and failed by all wrong ones", metrics: { "judge/ut": "UT", "judge/detect": "Detect" }, format: percent },
-  { title: "KL from the sampling policy", what: "Mean per token over the update, k3 estimate", metrics: { "policy/kl": "policy", "judge/kl": "judge" } },
-  { title: "Entropy", what: "Mean per token, nats", metrics: { "policy/entropy": "policy", "judge/entropy": "judge" } },
+    metrics: { "JUDGE/reward_precision": "precision", "JUDGE/precision_bound": "bound" }, format: percent },
+  { title: "Weight ratio |f₊| / |f₋|", what: "Task difficulty keeps it near 1 (Theorem 2)", metrics: { "JUDGE/weight_ratio": "ratio" }, references: [{ y: 1, label: "1" }] },
+  { title: "The judge's share of +1", what: "At 0 or 1 it has stopped judging", metrics: { "JUDGE/positive_rate": "+1" }, format: percent, references: [{ y: 0.1, label: "10%" }, { y: 0.9, label: "90%" }] },
+  { title: "What its tests are worth", what: "UT: passed by all correct programs; Detect: and failed by all wrong ones", metrics: { "JUDGE/ut": "UT", "JUDGE/detect": "Detect" }, format: percent },
+  { title: "KL from the sampling policy", what: "Mean per token over the update, k3 estimate", metrics: { "ROLE/kl": "ROLE" } },
+  { title: "Entropy", what: "Mean per token, nats", metrics: { "ROLE/entropy": "ROLE" } },
   { title: "Proposals", what: "Asked for, found valid, then accepted or rejected by accuracy",
     metrics: { "tasks/asked": "asked", "tasks/proposed": "valid", "tasks/accepted": "accepted", "tasks/rejected": "rejected" } },
 ];
@@ -33,9 +33,21 @@ function cumulative(run) {
   return metricPoints(run, "tasks/accepted").map((p) => ({ x: p.x, y: sum += p.y || 0 }));
 }
 
+// The plots of some runs: those about a judge once for each, those about roles with a line for each.
+function plotsOf(runs) {
+  const every = (of) => [...new Set(runs.flatMap(of))];
+  const judges = every((run) => run.judges.map((judge) => judge.name)), roles = every((run) => run.roles);
+  return PLOTS.flatMap((plot) => {
+    const asked = Object.entries(plot.metrics), judged = asked.some(([name]) => name.startsWith("JUDGE/"));
+    return (judged ? judges : [""]).map((judge) => ({ ...plot, title: judged && judges.length > 1 ? `${plot.title}: ${judge}` : plot.title,
+      metrics: Object.fromEntries(asked.flatMap(([name, label]) => label === "ROLE" ? roles.map((role) => [name.replace("ROLE", () => role), role])
+        : [[name.replace("JUDGE", () => judge), label]])) }));
+  });
+}
+
 // A chart of each plot; one series a metric, or, of several runs, one a run and metric.
 function plots(runs) {
-  const found = PLOTS.flatMap((plot) => {
+  const found = plotsOf(runs).flatMap((plot) => {
     const names = Object.keys(plot.metrics).filter((name) => runs.some((run) => measured(run, name)));
     if (!names.length) return [];
     if (runs.length === 1) return [{ ...plot, series: names.map((name, color) => ({ name: plot.metrics[name], color, points: metricPoints(runs[0], name) })) }];
@@ -54,7 +66,7 @@ function plots(runs) {
 }
 
 function diagnostics(run, meanings) {
-  const large = new Set(PLOTS.flatMap((plot) => Object.keys(plot.metrics)));
+  const large = new Set(plotsOf([run]).flatMap((plot) => Object.keys(plot.metrics)));
   const groups = new Map();
   for (const name of Object.keys(run.metrics)) {
     if (large.has(name) || name.startsWith("seconds/") || !measured(run, name)) continue;

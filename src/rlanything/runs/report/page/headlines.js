@@ -32,20 +32,29 @@ function headlines(run, browser) {
   const measured = twice
     ? `Held out, never trained on: before training (hollow) and after iteration ${run.evaluated_iterations.at(-1)} (filled), with 95% intervals; the change is paired.`
     : "Held out, never trained on; with a 95% interval.";
-  const positive = run.positive_rate;
   return el("div", { class: "answers" },
     el("div", { class: "card", id: "answer-policy" }, el("h3", null, "Did the policy improve?"),
-      el("p", { class: "answer" }, answer(run.policy, twice, "")),
-      run.policy.length ? el("p", { class: "soft small" }, measured) : null,
-      run.policy.map((each, i) => gainRow(each, i % 6, twice))),
+      el("p", { class: "answer" }, answer(run.policy.verdicts, twice, "")),
+      run.policy.verdicts.length ? el("p", { class: "soft small" }, measured) : null,
+      run.policy.verdicts.map((each, i) => gainRow(each, i % 6, twice))),
     el("div", { class: "card", id: "answer-judge" }, el("h3", null, "Did the judge improve?"),
-      el("p", { class: "answer" }, answer(run.judge, twice, run.judge_fault)),
-      run.judge.map((each, i) => gainRow(each, (i + 2) % 6, twice)),
-      positive[1] === null ? null : el("p", { class: "small soft" },
-        twice ? `It calls ${percent(positive[0])} of held-out steps good before, ${percent(positive[1])} after.` : `It calls ${percent(positive[1])} of held-out steps good.`,
-        run.judge_fault ? el("span", { class: "tag bad" }, run.judge_fault) : null)),
+      run.judges.map((judge) => judged(run, judge, twice))),
     el("div", { class: "card", id: "answer-tasks" }, el("h3", null, "Which tasks were rewritten, and why?"), rewritten(run)),
-    el("div", { class: "card", id: "answer-disagreement" }, el("h3", null, "Where does the judge disagree with the outcome?"), differing(run, browser)));
+    el("div", { class: "card", id: "answer-disagreement" }, el("h3", null, "Where does the judge disagree with the outcome?"),
+      run.judges.map((judge, i) => [named(run, judge), differing(judge, i === run.judges.length - 1 ? browser.links(run) : null)])));
+}
+
+// A judge's name, where there are several.
+const named = (run, judge) => run.judges.length > 1 ? el("h4", null, judge.name) : null;
+
+function judged(run, judge, twice) {
+  const positive = judge.positive_rate;
+  return [named(run, judge),
+    el("p", { class: "answer" }, answer(judge.verdicts, twice, judge.fault)),
+    judge.verdicts.map((each, i) => gainRow(each, (i + 2) % 6, twice)),
+    positive[1] === null ? null : el("p", { class: "small soft" },
+      twice ? `It calls ${percent(positive[0])} of held-out steps good before, ${percent(positive[1])} after.` : `It calls ${percent(positive[1])} of held-out steps good.`,
+      judge.fault ? el("span", { class: "tag bad" }, judge.fault) : null)];
 }
 
 function rewritten(run) {
@@ -69,8 +78,8 @@ function rewritten(run) {
   return found;
 }
 
-function differing(run, browser) {
-  const latest = run.disagreements.at(-1);
+function differing(judge, links) {
+  const latest = judge.disagreements.at(-1);
   if (!latest) return el("p", { class: "answer" }, "No iteration is kept yet.");
   const c = latest.counts;
   const won = c.won_approved + c.won_rejected + c.won_undecided;
@@ -84,5 +93,5 @@ function differing(run, browser) {
     el("p", { class: "small" }, `Its majority approves ${whole(c.lost_approved)} of ${counted(lost, "step")} of lost episodes (${lost ? percent(c.lost_approved / lost) : "–"})`
       + ` and rejects ${whole(c.won_rejected)} of ${counted(won, "step")} of won ones (${won ? percent(c.won_rejected / won) : "–"}).`),
     c.labelled ? el("p", { class: "small" }, `Where the two differ, the oracle's step labels side with the judge ${percent(c.sided / c.labelled)} of the time: good steps happen in lost episodes, so to differ is no error in itself.`) : null,
-    browser.links(run));
+    links);
 }

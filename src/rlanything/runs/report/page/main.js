@@ -8,12 +8,13 @@ const curveSeries = (curve, color, name) => ({
 function curves(run) {
   const chart = (title, what, found, first) => found.length
     ? lineChart({ title, what, format: percent, series: found.map((curve, i) => curveSeries(curve, (i + first) % 6)) }) : null;
-  const of = (kind, held) => run[kind].filter((curve) => curve.held_out === held);
+  const of = (found, held) => found.filter((curve) => curve.held_out === held);
+  const judges = (title, what, held) => run.judges.map((judge) => chart(run.judges.length > 1 ? `${title}: ${judge.name}` : title, what, of(judge.curves, held), 2));
   const all = [
-    chart("Policy, held out", "Success on tasks that never train; whiskers: 95%", of("policy_curves", true), 0),
-    chart("Judge, held out", "The same recorded episodes, judged again; whiskers: 95%", of("judge_curves", true), 2),
-    chart("Policy, in training", "Success of each iteration's rollouts of active tasks; band: 95% over tasks. Tasks are drawn anew, and rewritten ones are harder or easier", of("policy_curves", false), 5),
-    chart("Judge, in training", "Its majority on each iteration's rollouts; band: 95% over tasks", of("judge_curves", false), 2),
+    chart("Policy, held out", "Success on tasks that never train; whiskers: 95%", of(run.policy.curves, true), 0),
+    ...judges("Judge, held out", "The same recorded episodes, judged again; whiskers: 95%", true),
+    chart("Policy, in training", "Success of each iteration's rollouts of active tasks; band: 95% over tasks. Tasks are drawn again, and rewritten ones are harder or easier", of(run.policy.curves, false), 5),
+    ...judges("Judge, in training", "Its majority on each iteration's rollouts; band: 95% over tasks", false),
   ].filter(Boolean);
   return section("curves", "Learning curves", null, all.length ? el("div", { class: "charts" }, all) : el("p", null, "Nothing was measured yet."));
 }

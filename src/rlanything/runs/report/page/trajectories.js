@@ -178,10 +178,11 @@ function stepCard(e, step, i, observation) {
       reasoning ? [el("dt", null, "thought"), el("dd", null, el("pre", { class: "said" }, reasoning))] : null,
       el("dt", null, "action"), el("dd", null, step.action === null ? el("span", { class: "soft" }, "none was found in the answer") : el("pre", { class: "said" }, el("b", null, step.action))),
       el("dt", null, counted(step.judgements.length, "judgement")),
-      el("dd", null, step.judgements.map(([text, score, advantage]) => el("div", { class: "judgement" },
+      el("dd", null, step.judgements.map(([text, score, advantage, by]) => el("div", { class: "judgement" },
         el("span", { class: `score ${score > 0 ? "plus" : score < 0 ? "minus" : ""}`, title: score ? null : "no score could be read" }, score ? signed(score, 0) : "?"),
         text ? el("pre", { class: "said" }, text) : el("span", { class: "soft small" }, "(empty)"),
-        el("span", { class: "small soft", title: "the judge's advantage; it trains on those that have one" }, known(advantage) ? `advantage ${signed(advantage, 2)}` : ""))))));
+        el("span", { class: "small soft", title: "the judge's advantage; it trains on those that have one" },
+          [e.run.judges.length > 1 ? by : "", known(advantage) ? `advantage ${signed(advantage, 2)}` : ""].filter(Boolean).join(" · ")))))));
 }
 
 function screen(step) {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
-from rlanything.runs.checks import run_checks
+from rlanything.config.roles import SHORT_FORM
 from rlanything.runs.results import Numbers
-from rlanything.runs.rules import RULES
+from rlanything.runs.warnings import RULES, Warned, find_warnings
 
 WELL: Numbers = {
     "rollouts/episodes": 128.0,
@@ -41,19 +43,24 @@ WELL: Numbers = {
 }
 
 
+def warnings_of(history: Mapping[int, Numbers]) -> list[Warned]:
+    """The warnings about a run with the paper's roles."""
+    return find_warnings(history, SHORT_FORM)
+
+
 def raised(*changes: Numbers) -> dict[str, int]:
-    """Name and iteration of the checks of a run that is well but for these changes."""
+    """Name and iteration of the warnings about a run that is well but for these changes."""
     rows = {i: {**WELL, **change} for i, change in enumerate(changes, start=1)}
-    return {check.name: check.iteration for check in run_checks(rows)}
+    return {warned.name: warned.iteration for warned in warnings_of(rows)}
 
 
 def test_a_run_that_is_well_raises_nothing() -> None:
     assert raised(*[{}] * 50) == {}
-    assert run_checks({}) == []
+    assert warnings_of({}) == []
 
 
 def test_what_was_evaluated_before_training_is_no_iteration() -> None:
-    assert run_checks({0: {"evaluation/judge/mu": 0.1}}) == []
+    assert warnings_of({0: {"evaluation/judge/mu": 0.1}}) == []
 
 
 @pytest.mark.parametrize(
@@ -106,8 +113,8 @@ def test_tasks_are_called_too_easy_or_hard_only_where_success_says_so(
     ratio: float | None, success: float, said: str
 ) -> None:
     row = {**WELL, "judge/weight_ratio": ratio, "rollouts/success": success}
-    [check] = [c for c in run_checks(dict.fromkeys(range(1, 7), row)) if c.name == "weight ratio"]
-    assert check.message.endswith(said)
+    [warned] = [w for w in warnings_of(dict.fromkeys(range(1, 7), row)) if w.name == "weight ratio"]
+    assert warned.message.endswith(said)
 
 
 def test_a_ratio_of_scores_that_cannot_be_read_says_nothing() -> None:
@@ -126,9 +133,9 @@ def test_a_ratio_of_scores_that_cannot_be_read_says_nothing() -> None:
 )
 def test_how_answers_ended_is_said(name: str, change: Numbers, said: str) -> None:
     asked: Numbers = {"judge/requests": 10, "adapter/requests": 10}
-    [check] = run_checks({1: {**WELL, **asked, **change}})
-    assert (check.name, check.message[: len(said)]) == (name, said)
-    assert run_checks({1: {**WELL, **asked, "judge/cut": 2, "judge/empty": 2}}) == []
+    [warned] = warnings_of({1: {**WELL, **asked, **change}})
+    assert (warned.name, warned.message[: len(said)]) == (name, said)
+    assert warnings_of({1: {**WELL, **asked, "judge/cut": 2, "judge/empty": 2}}) == []
 
 
 @pytest.mark.parametrize("success", [None, 0.2])
@@ -164,8 +171,8 @@ def test_iterations_without_an_update_are_no_fall_of_entropy() -> None:
 
 def test_a_funnel_that_is_blocked_at_once_is_said_of_one_iteration() -> None:
     blocked = {**WELL, "tasks/asked": 16.0, "tasks/valid": 3.0, "tasks/proposed": 0.0}
-    [check] = run_checks({1: blocked})
-    assert "asked for 16 tasks in the first iteration: " in check.message
+    [warned] = warnings_of({1: blocked})
+    assert "asked for 16 tasks in the first iteration: " in warned.message
 
 
 def test_a_judge_that_gets_worse_is_called() -> None:
@@ -199,12 +206,12 @@ def test_scores_that_rise_with_success_are_no_hacking() -> None:
     assert raised(*rising) == {}
 
 
-def test_noise_raises_an_check_in_hardly_any_run() -> None:
+def test_noise_raises_a_warning_in_hardly_any_run() -> None:
     rng = np.random.default_rng(0)
-    checked = 0
+    warned = 0
     for _ in range(60):
         score, success, accuracy = (rng.normal(mean, 0.08, size=100) for mean in (0.1, 0.5, 0.7))
-        checked += bool(
+        warned += bool(
             raised(
                 *(
                     {
@@ -216,21 +223,37 @@ def test_noise_raises_an_check_in_hardly_any_run() -> None:
                 )
             )
         )
-    assert checked <= 3
+    assert warned <= 3
 
 
-def test_every_check_is_one_line_with_a_remedy() -> None:
+def test_every_warning_is_one_line_with_a_remedy() -> None:
     bad: Numbers = {
         "policy/mismatch_kl": 1.0,
         "policy/skipped_updates": 2.0,
         "tasks/drift": 0.9,
     }
-    checks = run_checks({1: {**WELL, **bad}})
-    assert [check.name for check in checks] == ["mismatch", "skipped updates", "task drift"]
-    for check in checks:
-        assert "\n" not in check.line()
-        assert check.remedy in check.line()
-        assert check.remedy == RULES[check.name].remedy
+    found = warnings_of({1: {**WELL, **bad}})
+    assert [warned.name for warned in found] == ["mismatch", "skipped updates", "task drift"]
+    for warned, role in zip(found, ("policy", "policy", "adapter"), strict=True):
+        assert "\n" not in warned.line()
+        assert warned.remedy in warned.line()
+        assert warned.remedy == RULES[warned.name].remedy.format(role=role, section=role)
+
+
+def test_every_role_is_warned_of_by_its_name() -> None:
+    roles = {"policy": "acts", "judge": "scores", "critic": "scores", "adapter": "rewrites"}
+    bad = {"judge/mu": 0.9, "critic/mu": 0.8, "critic/commonest_share": 0.3}
+    bad |= {"critic/mismatch_kl": 1.0, "policy/mismatch_kl": 1.0}
+    found = find_warnings(dict.fromkeys((1, 2, 3), {**WELL, **bad}), roles)
+    told = {(warned.name, warned.message.split("'s ")[0]) for warned in found}
+    assert told == {
+        ("mismatch", "the policy"),
+        ("mismatch", "the critic"),
+        ("mu", "the judge"),
+        ("mu", "the critic"),
+    }
+    [mu] = [warned.remedy for warned in found if warned.message.startswith("the critic's mu")]
+    assert "try a stronger roles.critic.model" in mu
 
 
 def test_scores_that_nobody_could_read_say_nothing_of_the_tasks() -> None:
