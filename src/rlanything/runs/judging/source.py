@@ -26,7 +26,7 @@ from rlanything.runs.target import (
 )
 
 _UNREAD = ("curriculum", "loop", "environment", "evaluation", "tracker", "cluster", "store")
-_UNREAD += ("run_dir",)
+_UNREAD += ("run_dir", *(name for name, does in SHORT_FORM.items() if does != "scores"))
 """Sections and keys of a recipe that a judge alone does not read."""
 
 
@@ -52,17 +52,16 @@ class JudgeSource:
 
     def refuse_unread(self) -> None:
         """Raises `RecipeError` for overrides that a judge alone does not read."""
-        others = [name for name in SHORT_FORM if SHORT_FORM[name] != "scores"]
         for override in self.overrides:
             key = override.partition("=")[0]
-            if key.removeprefix("roles.").partition(".")[0] in (*_UNREAD, *others):
+            if key.removeprefix("roles.").partition(".")[0] in _UNREAD:
                 raise RecipeError(f"{key}: a judge alone does not read it; leave it out")
 
     def open(self, progress: Progress) -> Judge:
         """Returns the judge, in this process. Raises `RecipeError`, `ModelError`, `DomainError` or
         `JudgeError` for one that cannot be used, and for one that writes tests."""
         self.refuse_unread()
-        recipe = with_judge(self.recipe(), self.target, self.role, progress)
+        recipe = self.trained_recipe(progress)
         domain, models = self.prompts(recipe), InProcessModels(recipe.threads)
         name = recipe.one_judge(self.role)
         config = recipe.judges[name]
@@ -83,6 +82,14 @@ class JudgeSource:
         overrides, place = [*typed_domain(self.domain), *self.overrides], "the command line"
         return load_recipe(made, overrides, allow_code=self.allow_code, place=place)
 
+    def trained_recipe(self, progress: Progress) -> Recipe:
+        """Returns the recipe with the judge that its run trained last; `recipe()` if there is no
+        run that trained it. Raises `RecipeError`."""
+        recipe, target = self.recipe(), self.target
+        if isinstance(target, RunTarget) and recipe.one_judge(self.role) in recipe.trained_roles:
+            return with_weights(recipe, target.checkpoint(progress))
+        return recipe
+
     def prompts(self, recipe: Recipe) -> Domain:
         """Returns the domain whose prompts the judge gets. Raises `DomainError`, and `RecipeError`
         if judges of the domain score no steps, or a run or recipe is given another domain."""
@@ -94,11 +101,3 @@ class JudgeSource:
                 f"{self.name}: judges of this domain write tests and score no steps; name another"
             )
         return domain
-
-
-def with_judge(recipe: Recipe, target: Target, role: str | None, progress: Progress) -> Recipe:
-    """Returns a target's recipe with the judge that it trained last; unchanged if it trained
-    none. `role`: the judge's name in a recipe with several."""
-    if isinstance(target, RunTarget) and recipe.one_judge(role) in recipe.trained_roles:
-        return with_weights(recipe, target.checkpoint(progress))
-    return recipe

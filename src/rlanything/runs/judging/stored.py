@@ -27,7 +27,7 @@ from rlanything.records import Trajectory
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.build import build_chat_model, build_judge, build_labeller
 from rlanything.runs.directory import check_run, day_begun
-from rlanything.runs.judging.source import JudgeSource, with_judge
+from rlanything.runs.judging.source import JudgeSource
 from rlanything.runs.paths import IMAGES, RECIPE, STORE
 from rlanything.runs.store.records import recorded_labels, recorded_trajectories
 from rlanything.runs.store.store import Store
@@ -133,7 +133,7 @@ def run_judge_eval(args: JudgeEvalArgs, progress: Progress) -> JudgeEvalResult:
     for override in args.overrides:
         if override.startswith(OF_LABELLER) and {*args.labellers} <= {RECORDED, ORACLE}:
             raise RecipeError(f"{override}: no model labels anything; name one with --labeller")
-    # The run's own judge is asked only if it is named; then the overrides are meant for it.
+    # The run's own roles matter only if its judge is the one named; then overrides are for it.
     same = Path(args.judge).resolve() == args.run.resolve()
     of_judge = [text for text in args.overrides if not text.startswith(OF_LABELLER)]
     own = of_judge if same else ["roles={}", "judge={}"]
@@ -169,7 +169,7 @@ def _judge_recipe(args: JudgeEvalArgs, progress: Progress) -> Recipe:
     source = JudgeSource(args.judge, overrides, None, args.allow_code, args.role)
     source.refuse_unread()
     if isinstance(source.target, RunTarget | RecipeTarget):
-        return with_judge(source.recipe(), source.target, args.role, progress)
+        return source.trained_recipe(progress)
     there = load_recipe(args.run / RECIPE, allow_code=args.allow_code)
     name = there.one_judge(args.role)
     folder = Path(args.judge) / name
