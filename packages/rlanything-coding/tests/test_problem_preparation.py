@@ -247,7 +247,7 @@ def private(value: Any) -> dict[str, Any]:
         (APPS | {"input_output": "{"}, "'input_output' is not a JSON object"),
         (APPS | {"input_output": "[1]"}, "'input_output' is not a JSON object"),
         (APPS | {"input_output": {"inputs": ["1"], "outputs": ["1", "2"]}}, "1 inputs and 2"),
-        (APPS | {"input_output": {"inputs": "1", "outputs": ["1"]}}, "no list of texts"),
+        (APPS | {"input_output": {"inputs": "1", "outputs": ["1"]}}, "not a list of texts"),
         (CONTESTS | {"private_tests": "x"}, "'private_tests' is not a list of inputs"),
         (CONTESTS | {"public_tests": {"input": ["1"]}}, "'public_tests' is not a list of inputs"),
         ({k: v for k, v in PAPERS.items() if k != "test_output"}, "there is no 'test_output'"),

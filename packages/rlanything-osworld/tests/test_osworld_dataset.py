@@ -163,7 +163,7 @@ def test_a_task_with_hints_alone_keeps_its_goal(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prepared", "fault"),
     [
-        ({"evaluator_list": {}}, "no list of objects"),
+        ({"evaluator_list": {}}, "not a list of objects"),
         ({"evaluator_list": [{"goal": "b"}, {"goal": "c"}]}, "two entries without an evaluator"),
         ({"evaluator_list": [{"evaluator": {}}]}, "None is not a goal name"),
         ({"evaluator_list": [{"goal": "b", "evaluator": {}}]}, "instruction of the goal b is miss"),
