@@ -275,10 +275,11 @@ def test_a_hosted_policy_is_evaluated_by_its_recipe(
     engine = f"{{name: openai, url: '{fake.url}', key_variable: MY_KEY}}"
     recipe = tmp_path / "hosted.yaml"
     recipe.write_text(
-        "name: hosted\ndomain: {name: guess:Guess}\nloop: {max_steps: 2}\n"
+        f"name: hosted\ndomain: {{name: 'guess:Guess', module_folder: '{GUESS.parent}'}}\n"
+        "loop: {max_steps: 2}\n"
         f"policy: {{model: {MODEL}, max_tokens: 99, engine: {engine}}}\n"
     )
-    options = ["--episodes", "3", "--workers", "0", "--json", "--allow-code"]
+    options = ["--episodes", "3", "--workers", "0", "--json"]
     assert call(monkeypatch, "eval", str(recipe), *options) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["episodes"], result["success"]) == (3, 0.0)
@@ -295,7 +296,7 @@ def test_a_recipes_own_policy_is_evaluated_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--episodes", "2", "--max-steps", "2", "--workers", "0", "--json"]
-    assert call(monkeypatch, "eval", str(GUESS), *FEW, *options) == 0
+    assert call(monkeypatch, "eval", str(GUESS), *options) == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 2
 
 
