@@ -330,7 +330,7 @@ def test_what_prompts_share_is_told_from_what_is_new_in_each():
 
 
 def test_generation_counts_every_step_and_every_judgement(recipe):
-    assumed = assume(recipe, ["episode_steps=10"])
+    assumed = assume(recipe, ["episode_steps=10", *JUDGE])
     policy, judge, _ = workloads(recipe, assumed)
     assert policy.answers == pytest.approx(17 * 8 * assumed.episode_steps)
     assert judge.answers == pytest.approx(3 * policy.answers)
