@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from rlanything.plugins import plugin_names
 from test_documentation import blocks
 
 FEW = ("loop.iterations=1", "evaluation.episodes=4", "evaluation.judged_episodes=2", "run_dir=run")
@@ -37,6 +40,7 @@ def test_the_program_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     assert "in_domain: success " in python(tmp_path, "program.py")
 
 
+@pytest.mark.skipif("agent" not in plugin_names("domain"), reason="agents are not installed")
 def test_an_agent_trains(tmp_path: Path) -> None:
     python(tmp_path, "-m", "rlanything", "train", "guess_agent", *FEW)
 

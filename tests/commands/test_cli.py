@@ -129,7 +129,7 @@ def test_a_window_upside_down_is_refused(
         ("domain.name=chess", "unknown domain 'chess'"),
         ("domain.options={rooms: 3}", "its options are"),
         (
-            "domain={name: agent, options: {solve: 'guess_agent:solve', tasks: /nowhere}}",
+            "domain={name: 'helpers.at_least:AtLeast', options: {data: /nowhere}}",
             "/nowhere",
         ),
         ("evaluation.splits=[tomorrow]", "tomorrow"),

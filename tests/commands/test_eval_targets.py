@@ -82,7 +82,10 @@ def test_what_an_evaluation_does_not_follow_is_refused(override: str, said: str)
     with pytest.raises(RecipeError, match=said):
         run_eval(replace(request("guess"), overrides=[override]), Progress(Console(quiet=True)))
     with pytest.raises(RecipeError, match="--temperature: random samples from no model"):
-        run_eval(replace(request("random"), temperature=0.5), Progress(Console(quiet=True)))
+        run_eval(
+            replace(request("random", domain="guess:Guess"), temperature=0.5),
+            Progress(Console(quiet=True)),
+        )
     quiet = Progress(Console(quiet=True))
     with pytest.raises(RecipeError, match=r"policy\.max_tokens: expert asks no model"):
         run_eval(replace(request("expert"), overrides=["policy.max_tokens=9"]), quiet)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlanything.domains.base import DomainError, InvalidTask, Observation, StepResult
+from rlanything.domains.base import DomainError, Environment, InvalidTask, Observation, StepResult
 from rlanything.domains.text import TextDomain
 from rlanything.records import Message, Messages, Step, Task
 
@@ -37,7 +37,7 @@ class AtLeast(TextDomain):
     def _task(self, name: str, least: int) -> Task:
         return Task(name, f"Say a number of at least {least}.", data={"least": least})
 
-    def environment(self) -> AtLeastEnvironment:
+    def environment(self) -> Environment:
         return AtLeastEnvironment()
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Sequence
-from string import Template
 
 from rich.console import Console
 
-from helpers.attacks import ATTACKS
 from rlanything.domains.base import Domain, Episode
 from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.progress import Progress
@@ -52,14 +50,6 @@ COMMANDS = (
     *("go to \0", "go to " + "desk " * 9999, "take \ud800 from shelf 1", "look\nquit"),
 )
 """What a text game is asked for."""
-PROGRAMS = tuple(
-    Template(attack.program).safe_substitute(
-        dict.fromkeys(("secret", "expected", "victim_file", "socket", "abstract", "token"), "/x"),
-        port="1",
-        victim="1",
-    )
-    for attack in ATTACKS
-)
 
 
 class HostilePolicy:

@@ -138,7 +138,7 @@ def test_operations_are_those_that_torch_counts(lora):
 
 
 def tagged(steps: int):
-    samples = made_up.episodes(steps, 4, 800, seed=0)
+    samples = made_up.episodes(steps, 4, 400, seed=0)
     return [("task", sample) for sample in samples], samples
 
 
@@ -335,7 +335,7 @@ def test_what_prompts_share_is_told_from_what_is_new_in_each():
 
 
 def test_generation_counts_every_step_and_every_judgement(recipe):
-    assumed = assume(recipe, [])
+    assumed = assume(recipe, ["episode_steps=10", *JUDGE])
     policy, judge, _ = workloads(recipe, assumed)
     assert policy.answers == pytest.approx(17 * 8 * assumed.episode_steps)
     assert judge.answers == pytest.approx(3 * policy.answers)
@@ -500,7 +500,7 @@ def test_an_adapter_in_bfloat16_keeps_its_weights_in_it():
 def test_a_shared_model_is_held_once(recipe):
     host = ["environment_seconds=0"]
     alone = make_plan(recipe, "l4", 1, host)
-    adapter = AdapterConfig(model="policy", max_tokens=48)
+    adapter = AdapterConfig(model="policy", max_tokens=recipe.adapter.max_tokens)
     shared = make_plan(recipe.with_role("adapter", adapter), "l4", 1, host)
     assert "Memory: adapter/total" not in figures(shared)
     assert "the policy's model and engine" in figures(shared)["adapter"].how
@@ -612,7 +612,7 @@ def test_planning_names_no_engine(file):
 
 
 def test_a_domain_that_cannot_rewrite_has_no_adapter_in_its_plan() -> None:
-    recipe = load_recipe(GUESS, ["domain={name: 'helpers.delayed:Delayed'}"])
+    recipe = load_recipe(GUESS, ["domain={name: 'planning.test_plan:Screens'}"])
     plan = make_plan(recipe, "l4", 1)
     planned = figures(plan)
     assert planned["adapter"].how == "none: this domain cannot rewrite its tasks"

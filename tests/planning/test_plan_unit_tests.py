@@ -69,8 +69,12 @@ def test_a_task_has_as_many_judgements_as_tests_are_written_for_it(recipe):
     assert value(plan, "judge: answers") == GROUPS * TESTS
     assert value(plan, "judge: prompts") == GROUPS * TESTS * 100
     assert value(plan, "judge: prefilled") == GROUPS * 100
-    assert value(plan, "judge: sample tokens") == round(GROUPS * 0.63) * TESTS * (100 + 13.3 // 1)
-    assert value(plan, "policy: sample tokens") == GROUPS * ROLLOUTS * round(200 + 8.7)
+    assert value(plan, "judge: sample tokens") == round(GROUPS * 0.63) * TESTS * (
+        100 + recipe.judge.max_tokens
+    )
+    assert value(plan, "policy: sample tokens") == GROUPS * ROLLOUTS * (
+        200 + recipe.policy.max_tokens
+    )
 
 
 def test_every_response_runs_on_every_test(recipe):
@@ -94,7 +98,7 @@ def test_text_games_of_one_step_train_their_share(recipe):
     quick = recipe.model_copy(update={"domain": recipe.domain.model_copy(update=TEXT)})
     plan = make_plan(quick, "l4", 1, [*ALL, "episode_steps=1", "judge_trained=0.5"])
     assert value(plan, "judge: answers") == GROUPS * ROLLOUTS * TESTS
-    length = round(100 + 8.7 + 100 + 100 + 13.3)
+    length = 100 + recipe.policy.max_tokens + 200 + recipe.judge.max_tokens
     assert value(plan, "judge: sample tokens") == GROUPS // 2 * ROLLOUTS * TESTS * length
 
 

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
@@ -217,7 +218,7 @@ def test_a_megabyte_is_read_in_less_than_a_second_by_every_parser(stage: Stage) 
 
 @pytest.mark.parametrize("style", ["nano", "paper"])
 def test_no_forged_score_reaches_a_judge(
-    frozen_model, style: str, stage: Stage, malformed: list[str]
+    frozen_model, style: Literal["nano", "paper"], stage: Stage, malformed: list[str]
 ) -> None:
     domain = AlfWorld(style=style)
     check_no_forged_score_reaches_a_judge(frozen_model, domain, stage.root, malformed)

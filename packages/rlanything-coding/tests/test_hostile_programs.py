@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from string import Template
 
 import pytest
 
-from helpers.hostile import PROGRAMS, TEXTS, check, dozen, measured
+from helpers.attacks import ATTACKS
+from helpers.hostile import TEXTS, check, dozen, measured
 from rlanything_coding.domain import Coding
+
+PROGRAMS = tuple(
+    Template(attack.program).safe_substitute(
+        dict.fromkeys(("secret", "expected", "victim_file", "socket", "abstract", "token"), "/x"),
+        port="1",
+        victim="1",
+    )
+    for attack in ATTACKS
+)
 
 
 def fenced(program: str) -> str:
