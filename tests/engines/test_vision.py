@@ -22,7 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from helpers.seeing import (
+from helpers.tiny import sample_of, tiny_model
+from helpers.vision import (
     KINDS,
     MARKS,
     plain_seen_logprobs,
@@ -33,7 +34,6 @@ from helpers.seeing import (
     seeing_tokenizer,
     tokens_of,
 )
-from helpers.tiny import sample_of, tiny_model
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.attention import ATTENTION

@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.paths import RECIPES
-from helpers.seeing import seeing_model
+from helpers.vision import seeing_model
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import LoraSettings, PolicyConfig
 from rlanything.engines.hf.model import load_model

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.seeing import seeing_model
 from helpers.tiny import completion_of, tiny_model
+from helpers.vision import seeing_model
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Message

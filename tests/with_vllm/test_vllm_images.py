@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.seeing import plain_seen_logprobs, seeing_model, tokens_of
 from helpers.starts import engine_of
+from helpers.vision import plain_seen_logprobs, seeing_model, tokens_of
 from rlanything.config.roles import LoraSettings
 from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine

@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from helpers.paths import TINY
-from helpers.seeing import seeing_model
+from helpers.vision import seeing_model
 from rlanything.config.roles import AdapterConfig
 from rlanything.domains.base import Image
 from rlanything.engines import shipped

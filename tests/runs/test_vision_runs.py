@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from helpers.seeing import seeing_model
-from helpers.seeing_runs import QUIET, recipe, train, weights
 from helpers.tiny import tiny_model
+from helpers.vision import seeing_model
+from helpers.vision_runs import QUIET, recipe, train, weights
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.judges import llm

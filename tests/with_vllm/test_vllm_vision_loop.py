@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.seeing import seeing_model
-from helpers.seeing_runs import recipe, train, weights
+from helpers.vision import seeing_model
+from helpers.vision_runs import recipe, train, weights
 
 pytestmark = pytest.mark.timeout(500)
 ON_VLLM = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from helpers.seeing import seeing_model
-from helpers.seeing_runs import QUIET, recipe, weights
+from helpers.vision import seeing_model
+from helpers.vision_runs import QUIET, recipe, weights
 from rlanything.runs.trainer import Trainer
 
 pytestmark = pytest.mark.timeout(240)
