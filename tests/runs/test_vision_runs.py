@@ -12,7 +12,7 @@ import pytest
 from safetensors.torch import load_file
 
 from helpers.tiny import tiny_model
-from helpers.vision import seeing_model
+from helpers.vision import vision_model
 from helpers.vision_runs import QUIET, recipe, train, weights
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
@@ -36,8 +36,8 @@ EVALUATED = (
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("models")
-    seeing_model("qwen3_vl")[0].save(folder / "policy")
-    seeing_model("smolvlm")[0].save(folder / "judge")
+    vision_model("qwen3_vl")[0].save(folder / "policy")
+    vision_model("smolvlm")[0].save(folder / "judge")
     return folder / "policy", folder / "judge"
 
 
