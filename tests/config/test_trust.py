@@ -260,7 +260,7 @@ def test_what_is_no_domain_is_one_line(
         ("adapter.name='own:Mine'", "adapter own:Mine is no adapter: it lacks propose"),
         ("adapter.name='own:unannotated'", "adapter own:unannotated is no adapter: name a class"),
         ("policy.loss='own:numbers'", "loss 'own:numbers' is no function"),
-        ("policy.engine.name='own:Mine'", "own:Mine is no engine"),
+        ("policy.engine.name='own:Mine'", "own:Mine is not an engine"),
     ],
 )
 def test_what_is_no_such_part_is_one_line(
