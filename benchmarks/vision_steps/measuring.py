@@ -31,7 +31,7 @@ from rlanything.roles.judges.llm import LLMJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything_miniwob.domain import MiniWob
 from vision_steps.episodes import answered, judged
-from vision_steps.model import tiny_seeing_model
+from vision_steps.model import tiny_vision_model
 
 ROLE = PolicyConfig(max_tokens=16)
 """The defaults: packs of 4,096 tokens among them."""
@@ -215,7 +215,7 @@ class Row:
 
 def play(view: View, trajectories: Sequence[Trajectory], images: Path, seed: int) -> Played:
     """Answers at every step of the episodes, as one view has it."""
-    model = tiny_seeing_model(images, seed)
+    model = tiny_vision_model(images, seed)
     assert model.vision is not None
     counter, engine = Counter(model.network), CountingEngine(model)
     sampling, chat = Sampling(ROLE.temperature, ROLE.max_tokens), LocalChatModel(model, engine)
@@ -250,7 +250,7 @@ def distinct(samples: Sequence[Sample]) -> int:
 
 
 def way_of(samples: Sequence[Sample], images: Path, seed: int, name: str) -> Way:
-    model = tiny_seeing_model(images, seed)
+    model = tiny_vision_model(images, seed)
     learner = Learner(model, comparable(ROLE))
     return Way(learner, model, Counter(model.network), WAYS[name](samples), len(samples))
 

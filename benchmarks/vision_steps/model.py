@@ -40,7 +40,7 @@ ROPE: dict[str, Any] = {
 }
 
 
-def tiny_seeing_model(images: Path, seed: int) -> LanguageModel:
+def tiny_vision_model(images: Path, seed: int) -> LanguageModel:
     """Returns the model, with a frozen tower and the tokenizer of `nano-miniwob`, for the images of
     a folder."""
     folder = shipped.resolve("nano-miniwob", "policy")

@@ -100,7 +100,7 @@ def test_a_missing_recipe_or_run_is_named(run: Path, tmp_path: Path) -> None:
     (found,) = bad(check_run(run))
     assert "recipe.yaml: no such recipe" in found
     (found,) = bad(check_run(tmp_path / "nowhere"))
-    assert "there is no such directory" in found
+    assert "no such directory" in found
 
 
 def test_who_is_at_work_and_who_died_there_is_told(run: Path) -> None:

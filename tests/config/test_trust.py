@@ -256,7 +256,7 @@ def test_what_is_no_domain_is_one_line(
             "feedback.advantage='own:numbers'",
             "feedback.advantage: advantage own:numbers is no function",
         ),
-        ("policy.engine.name='own:Mine'", "own:Mine is no engine"),
+        ("policy.engine.name='own:Mine'", "own:Mine is not an engine"),
     ],
 )
 def test_what_is_no_such_part_is_one_line(

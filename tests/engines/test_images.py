@@ -96,4 +96,4 @@ def test_images_take_neither_torch_nor_pillow() -> None:
 def test_errors_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         ImageBook((tmp_path,)).data(NAME)
-    assert re.fullmatch(rf"image {NAME} is not in .*; put it back[^\n]*", str(caught.value))
+    assert re.fullmatch(rf"image {NAME} is not in .*; restore it[^\n]*", str(caught.value))

@@ -22,18 +22,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from helpers.seeing import (
+from helpers.tiny import sample_of, tiny_model
+from helpers.vision import (
     KINDS,
     MARKS,
     plain_seen_logprobs,
     plain_states,
-    seeing_model,
-    seeing_network,
-    seeing_processor,
-    seeing_tokenizer,
     tokens_of,
+    vision_model,
+    vision_network,
+    vision_processor,
+    vision_tokenizer,
 )
-from helpers.tiny import sample_of, tiny_model
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.attention import ATTENTION
@@ -59,7 +59,7 @@ IN_GRID = [kind for kind in KINDS if kind.startswith("qwen")]
 @cache
 def frozen(kind: str) -> tuple[LanguageModel, list[str]]:
     """A model for all tests that leave its weights alone."""
-    return seeing_model(kind)
+    return vision_model(kind)
 
 
 def conversations(model: LanguageModel, names: Sequence[str], seed: int = 0) -> list[list[int]]:
@@ -120,7 +120,7 @@ def test_a_pack_with_images_computes_what_each_sequence_computes_alone(kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_double_precision_nothing_differs(kind: str) -> None:
-    model, names = seeing_model(kind, seed=1, dtype=torch.float64)
+    model, names = vision_model(kind, seed=1, dtype=torch.float64)
     sequences = conversations(model, names, seed=1)
     assert max(packed_differences(model, sequences)) < 1e-10
     with torch.inference_mode():
@@ -198,7 +198,7 @@ def test_nothing_is_kept_of_an_image_that_others_of_its_size_do_not_have() -> No
 
 
 def test_an_image_that_was_seen_is_neither_encoded_nor_prefilled_again() -> None:
-    model, names = seeing_model("qwen3_vl")
+    model, names = vision_model("qwen3_vl")
     for weights in tower_weights(model.network).values():
         weights.requires_grad_(False)
     encoded: list[int] = []
@@ -235,7 +235,7 @@ def gradients(
 def test_gradients_of_a_pack_are_those_of_separate_sequences_through_the_tower_too(
     kind: str,
 ) -> None:
-    model, names = seeing_model(kind, dtype=torch.float64)
+    model, names = vision_model(kind, dtype=torch.float64)
     sequences = conversations(model, names)
     [together] = pack(samples_of(sequences), 4096)
     ordered = [sample.completion.tokens for sample in together.samples]
@@ -254,7 +254,7 @@ def test_gradients_of_a_pack_are_those_of_separate_sequences_through_the_tower_t
 def test_a_frozen_tower_gets_no_gradients_and_leaves_the_text_its_own(
     kind: str, tmp_path: Path
 ) -> None:
-    model, names = seeing_model(kind, dtype=torch.float64)
+    model, names = vision_model(kind, dtype=torch.float64)
     for weights in tower_weights(model.network).values():
         weights.requires_grad_(False)
     sequences = conversations(model, names)
@@ -272,7 +272,7 @@ def test_a_frozen_tower_gets_no_gradients_and_leaves_the_text_its_own(
 
 @pytest.mark.parametrize("kind", ["qwen3_vl", "smolvlm"])
 def test_layers_computed_again_and_packs_cut_in_two_give_the_same_gradients(kind: str) -> None:
-    model, names = seeing_model(kind)
+    model, names = vision_model(kind)
     samples = [("task", sample) for sample in samples_of(conversations(model, names))]
     found: list[dict[str, Tensor]] = []
     settings = {"learning_rate": 0.0, "max_grad_norm": 1e9, "train_vision": True}
@@ -290,7 +290,7 @@ def test_layers_computed_again_and_packs_cut_in_two_give_the_same_gradients(kind
 @pytest.mark.parametrize("packing", ["shared", "padded"])
 @pytest.mark.parametrize("trains", [False, True])
 def test_updates_move_the_tower_only_where_they_are_asked_to(packing: Any, trains: bool) -> None:
-    model, names = seeing_model("qwen3_vl")
+    model, names = vision_model("qwen3_vl")
     tower = tower_weights(model.network)
     for weights in tower.values():
         weights.requires_grad_(trains)
@@ -305,7 +305,7 @@ def test_updates_move_the_tower_only_where_they_are_asked_to(packing: Any, train
 
 
 def test_a_tower_that_moved_sees_otherwise_in_the_sampler() -> None:
-    model, names = seeing_model("qwen3_vl")
+    model, names = vision_model("qwen3_vl")
     engine, prompt = HFEngine(model), tuple(conversations(model, names)[0])
     [[before]] = engine.generate([Request(prompt, (0,))], SAMPLING)
     with torch.no_grad():
@@ -404,7 +404,7 @@ def test_the_plain_engine_sees_what_the_other_sees(kind: str) -> None:
 
 @pytest.mark.parametrize("engine", [HFEngine, PlainEngine])
 def test_a_placeholder_is_never_sampled_however_likely_it_is(engine: Any) -> None:
-    model, names = seeing_model("qwen2_vl")
+    model, names = vision_model("qwen2_vl")
     assert model.vision is not None
     closed, head = [*model.vision.closed], cast(Any, model.head)
     assert set(model.tokenizer.convert_ids_to_tokens(closed)) == set(MARKS[:4])
@@ -426,7 +426,7 @@ def test_a_placeholder_without_an_image_is_refused_in_one_line() -> None:
     model, _ = frozen("qwen3_vl")
     assert model.vision is not None
     forged = (20, 21, model.vision.placeholder, 22)
-    with pytest.raises(ModelError, match=r"placeholder.*which image") as caught:
+    with pytest.raises(ModelError, match=r"placeholder.*without an image") as caught:
         HFEngine(model).generate([Request(forged, (0,))], SAMPLING)
     assert "\n" not in str(caught.value)
 
@@ -434,7 +434,7 @@ def test_a_placeholder_without_an_image_is_refused_in_one_line() -> None:
 def test_adapters_stay_out_of_the_tower() -> None:
     pytest.importorskip("peft")
     for kind, targets in (("qwen2_5_vl", ["q_proj", "v_proj"]), ("llava", "all-linear")):
-        model, names = seeing_model(kind)
+        model, names = vision_model(kind)
         add_adapters(model, LoraSettings(rank=2, alpha=4, targets=targets), 0)  # type: ignore
         named = dict(model.network.named_parameters())
         adapters = [name for name in named if ".lora_" in name]
@@ -444,7 +444,7 @@ def test_adapters_stay_out_of_the_tower() -> None:
 
 
 def saved(kind: str, folder: Path) -> tuple[LanguageModel, list[str]]:
-    model, names = seeing_model(kind)
+    model, names = vision_model(kind)
     model.save(folder / "model")
     (folder / "images").mkdir()
     assert model.vision is not None
@@ -478,7 +478,7 @@ def test_the_tower_trains_where_the_role_says_so(tmp_path: Path) -> None:
     assert all(weights.requires_grad for weights in opened.network.parameters())
     text = tmp_path / "text"
     tiny_model().save(text)
-    with pytest.raises(ModelError, match=r"no tower.*leave train_vision out"):
+    with pytest.raises(ModelError, match=r"no vision tower.*leave train_vision out"):
         load_model(text, "float32", train_vision=True)
 
 
@@ -496,18 +496,18 @@ def test_a_model_without_its_processor_is_blind_and_says_why(tmp_path: Path) -> 
 
 def test_families_whose_images_look_both_ways_are_shown_none() -> None:
     config = tf.Gemma3Config()
-    spec, why = find_vision(config, seeing_tokenizer("llava"), lambda: None, ImageBook())
+    spec, why = find_vision(config, vision_tokenizer("llava"), lambda: None, ImageBook())
     assert spec is None
-    assert why == "models of type gemma3 are not shown images here"
-    text = find_vision(tiny_model().network.config, seeing_tokenizer("llava"), dict, ImageBook())
+    assert why == "images are not supported for models of type gemma3"
+    text = find_vision(tiny_model().network.config, vision_tokenizer("llava"), dict, ImageBook())
     assert text == (None, "it is a text-only model")
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, kind: str, part: Any, name: str, wrong: Any) -> Any:
     """A model that is measured while something in it is wrong."""
-    tokenizer = seeing_tokenizer(kind)
-    network = seeing_network(kind, tokenizer)
-    spec = VisionSpec(network.config, tokenizer, seeing_processor(kind), ImageBook())
+    tokenizer = vision_tokenizer(kind)
+    network = vision_network(kind, tokenizer)
+    spec = VisionSpec(network.config, tokenizer, vision_processor(kind), ImageBook())
     monkeypatch.setattr(part, name, wrong)
     return LanguageModel(network, tokenizer, vision=spec)
 
@@ -558,12 +558,12 @@ def test_results_are_kept_by_bytes_the_latest_used() -> None:
 
 
 def test_features_that_are_too_many_or_too_few_name_the_image() -> None:
-    model, _ = seeing_model("qwen2_vl")
+    model, _ = vision_model("qwen2_vl")
     assert model.vision is not None
     name = model.vision.book.add(noise_png(99, 16, 16))
     model.vision._by_size[16, 16] = ImageTokens("", 3, (1, 3))
     ids = [5, *model.vision.virtual(name), 6]
-    with pytest.raises(ModelError, match=rf"image {name} has 3 tokens and 4 features"):
+    with pytest.raises(ModelError, match=rf"image {name} has 3 tokens but 4 features"):
         model.hidden_states(torch.tensor([ids]), model.positions(ids)[None], None)
 
 
@@ -583,7 +583,7 @@ def test_a_run_of_text_needs_no_library_of_images(tmp_path: Path) -> None:
 def test_without_pillow_a_model_is_blind_and_names_the_extra(monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     config = frozen("llava")[0].network.config
-    spec, why = find_vision(config, seeing_tokenizer("llava"), dict, ImageBook())
+    spec, why = find_vision(config, vision_tokenizer("llava"), dict, ImageBook())
     assert spec is None
     assert "pip install 'rlanything[vision]'" in why
 

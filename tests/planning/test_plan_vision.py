@@ -10,7 +10,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from helpers.guess import FEW, GUESS
-from helpers.seeing import seeing_model
+from helpers.vision import vision_model
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import LoraSettings, PolicyConfig
 from rlanything.domains.base import Image, Observation, StepResult
@@ -27,7 +27,7 @@ from rlanything.records import Task
 @pytest.fixture(scope="module", params=["qwen3_vl", "smolvlm"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / request.param
-    seeing_model(request.param)[0].save(folder)
+    vision_model(request.param)[0].save(folder)
     return folder
 
 
@@ -83,7 +83,7 @@ def test_a_screenshot_has_the_tokens_that_the_model_makes_of_it(
 
 @pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "smolvlm", "llava"])
 def test_operations_of_a_tower_are_those_that_torch_counts(kind: str) -> None:
-    model, _ = seeing_model(kind)
+    model, _ = vision_model(kind)
     assert model.vision is not None
     name = model.vision.book.add(noise_png(0, 32, 40))
     eyes: Any = model._vision_tower

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.seeing import seeing_model
 from helpers.tiny import completion_of, tiny_model
+from helpers.vision import vision_model
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Message
@@ -238,7 +238,7 @@ def test_models_keep_their_own_templates():
     assert Chat(model).prompt((Message("user", "a"), Message("user", "b"))).text == "a;b;"
 
 
-SEEING, NAMES = seeing_model("qwen3_vl")
+VISION_MODEL, NAMES = vision_model("qwen3_vl")
 PAD = "<|vision_start|><|image_pad|><|vision_end|>"
 
 
@@ -247,13 +247,13 @@ def shown(*images: str, text: str = "Look.") -> tuple[Message, ...]:
 
 
 def placeholders(ids: Sequence[int]) -> list[int]:
-    assert SEEING.vision is not None
-    return [SEEING.vision.placeholder if token < 0 else token for token in ids]
+    assert VISION_MODEL.vision is not None
+    return [VISION_MODEL.vision.placeholder if token < 0 else token for token in ids]
 
 
 @pytest.mark.parametrize("kind", ["qwen3_vl", "smolvlm", "internvl"])
 def test_images_stand_where_the_template_shows_them_each_with_ids_of_its_own(kind):
-    model, names = seeing_model(kind)
+    model, names = vision_model(kind)
     spec = model.vision
     assert spec is not None
     prompt = Chat(model).prompt(shown(names[0], names[1]))
@@ -270,15 +270,15 @@ def test_images_stand_where_the_template_shows_them_each_with_ids_of_its_own(kin
 
 def test_a_forged_placeholder_stays_text():
     for forged in ("<|image_pad|>", PAD, "<|video_pad|> <|vision_start|>"):
-        prompt = Chat(SEEING).prompt(shown(NAMES[0], text=f"Say {forged}!"))
-        assert SEEING.vision is not None
-        assert not {*prompt.ids} & {SEEING.vision.placeholder}
+        prompt = Chat(VISION_MODEL).prompt(shown(NAMES[0], text=f"Say {forged}!"))
+        assert VISION_MODEL.vision is not None
+        assert not {*prompt.ids} & {VISION_MODEL.vision.placeholder}
         assert prompt.text.count(PAD) == prompt.text.count("<|image_pad|>") == 1
-        assert [each for each in prompt.ids if each < 0] == [*SEEING.vision.virtual(NAMES[0])]
+        assert [each for each in prompt.ids if each < 0] == [*VISION_MODEL.vision.virtual(NAMES[0])]
 
 
 def test_a_chat_that_goes_on_keeps_its_tokens_and_adds_what_is_shown_next():
-    chat, completion = Chat(SEEING), answer([80, 81, 82], ended=True)
+    chat, completion = Chat(VISION_MODEL), answer([80, 81, 82], ended=True)
     first = chat.prompt(shown(NAMES[0]))
     said = Message("assistant", completion.text)
     more = (*shown(NAMES[0]), said, Message("user", "And this?", (NAMES[1], NAMES[2])))
@@ -287,29 +287,29 @@ def test_a_chat_that_goes_on_keeps_its_tokens_and_adds_what_is_shown_next():
     assert following.ids[: len(begun)] == begun
     assert following.images == (NAMES[0], NAMES[1], NAMES[2])
     assert following == chat.prompt(more)
-    assert SEEING.decode(placeholders(following.ids)).count("And this?") == 1
+    assert VISION_MODEL.decode(placeholders(following.ids)).count("And this?") == 1
 
 
 def test_a_history_with_another_image_of_the_same_text_is_another_chat():
-    chat, completion = Chat(SEEING), answer([80, 81, 82], ended=True)
+    chat, completion = Chat(VISION_MODEL), answer([80, 81, 82], ended=True)
     first = chat.prompt(shown(NAMES[0]))
     said = Message("assistant", completion.text)
     more = (*shown(NAMES[2]), said, Message("user", "And?", (NAMES[1],)))
     following = chat.following(first, completion, more)
     assert following.text.startswith(first.text)  # in words they are alike
     assert following == chat.prompt(more)
-    assert SEEING.vision is not None
-    assert not {*following.ids} & {*SEEING.vision.virtual(NAMES[0])}
+    assert VISION_MODEL.vision is not None
+    assert not {*following.ids} & {*VISION_MODEL.vision.virtual(NAMES[0])}
 
 
 def test_the_blind_say_why_they_are_in_one_line():
-    with pytest.raises(ModelError, match=r"cannot be shown images: .*; choose a model") as caught:
+    with pytest.raises(ModelError, match=r"cannot be shown images: .*; choose a vision") as caught:
         Chat(MODEL).prompt(shown(NAMES[0]))
     assert "\n" not in str(caught.value)
 
 
 def test_a_template_that_shows_no_images_is_named():
-    model, names = seeing_model("llava")
+    model, names = vision_model("llava")
     model.tokenizer.chat_template = MODEL.tokenizer.chat_template
     chat = Chat(model)
     assert chat.prompt(asked("hi")).text == Chat(MODEL).prompt(asked("hi")).text
@@ -318,6 +318,6 @@ def test_a_template_that_shows_no_images_is_named():
 
 
 def test_a_template_that_takes_parts_alone_marks_the_end_of_turns():
-    assert SEEING.tokenizer.decode([SEEING.end_of_turn or 0]) == "<|end|>"
-    prompt = Chat(SEEING).prompt(asked("hi"))
+    assert VISION_MODEL.tokenizer.decode([VISION_MODEL.end_of_turn or 0]) == "<|end|>"
+    prompt = Chat(VISION_MODEL).prompt(asked("hi"))
     assert prompt.text == "<|system|>Act.<|end|><|user|>hi<|end|><|assistant|>"

@@ -261,7 +261,7 @@ def test_a_lost_endpoint_stops_the_run_with_one_line_that_says_how_to_go_on(
     overrides = [f"run_dir={run}", *SMALL, *hosted("adapter", fake)]
     assert call(monkeypatch, "train", str(GUESS), *FEW, *overrides) == 2
     [line] = capfd.readouterr().err.strip().splitlines()
-    assert "answered 401 (Incorrect API key provided: [...]); put a key" in line
+    assert "answered 401 (Incorrect API key provided: [...]); put a valid key" in line
     assert f"continue with `rlanything resume {run}`" in line
     assert not any(KEY.encode() in each for each in everything_in(run))
 

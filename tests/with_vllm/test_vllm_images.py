@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from helpers.seeing import plain_seen_logprobs, seeing_model, tokens_of
 from helpers.starts import engine_of
+from helpers.vision import plain_seen_logprobs, tokens_of, vision_model
 from rlanything.config.roles import LoraSettings
 from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
@@ -28,7 +28,7 @@ Seen = tuple[LanguageModel, list[str], VLLMEngine]
 @pytest.fixture(scope="module", params=SERVED)
 def seen(request: pytest.FixtureRequest) -> Seen:
     """A model of each family, images in its book, and an engine for all tests of this file."""
-    model, names = seeing_model(request.param, head=HEAD)
+    model, names = vision_model(request.param, head=HEAD)
     return model, names, engine_of(model)
 
 
@@ -127,7 +127,7 @@ def test_new_weights_also_of_the_tower_are_used_for_images_seen_before(seen: See
 def test_a_tower_that_does_not_arrive_is_found_out_by_the_first_image(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, names = seeing_model("qwen2_5_vl", head=HEAD)
+    model, names = vision_model("qwen2_5_vl", head=HEAD)
     whole, lost = nn.Module.state_dict, "model.visual.patch_embed.proj.weight"
     assert lost in model.network.state_dict()
 
@@ -144,7 +144,7 @@ def test_a_tower_that_does_not_arrive_is_found_out_by_the_first_image(
 
 
 def test_adapters_of_a_model_that_sees_are_handed_over(tmp_path, monkeypatch) -> None:
-    whole, names = seeing_model("qwen3_vl", head=HEAD)
+    whole, names = vision_model("qwen3_vl", head=HEAD)
     whole.save(tmp_path / "base")
     model = load_model(tmp_path / "base", "float32")
     assert model.vision is not None
@@ -163,7 +163,7 @@ def test_adapters_of_a_model_that_sees_are_handed_over(tmp_path, monkeypatch) ->
 
 
 def test_a_family_that_vllm_is_not_taught_is_refused_in_one_line() -> None:
-    model, _ = seeing_model("llava")
+    model, _ = vision_model("llava")
     with pytest.raises(ModelError, match=r"policy\.engine: .*type llava; .*name: embedded") as e:
         engine_of(model)
     assert "\n" not in str(e.value)

@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 from helpers.paths import TINY
-from helpers.seeing import seeing_model
+from helpers.vision import vision_model
 from rlanything.config.roles import AdapterConfig
 from rlanything.domains.base import Image
 from rlanything.engines import shipped
@@ -128,7 +128,7 @@ def test_the_server_says_what_the_model_says_here(url: str) -> None:
 
 
 def test_the_server_sees_what_the_model_sees_here(tmp_path: Path) -> None:
-    seeing_model("qwen2_5_vl", head=32)[0].save(tmp_path / "model")
+    vision_model("qwen2_5_vl", head=32)[0].save(tmp_path / "model")
     images = [Image(noise_png(number, 24, 32)) for number in range(3)]
     for image in images:
         (tmp_path / image.name).write_bytes(image.data)

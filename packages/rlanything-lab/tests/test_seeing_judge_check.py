@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.seeing import seeing_model
-from helpers.seeing_runs import EVALUATED, QUIET, asked_of_judges, recipe, train
+from helpers.vision import vision_model
+from helpers.vision_runs import EVALUATED, QUIET, asked_of_judges, recipe, train
 from rlanything.runs.store.store import Store
 from rlanything_lab.judge_check.run_check import check_judge
 
@@ -17,8 +17,8 @@ def test_a_check_shows_the_screenshots_of_the_kept_episodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = tmp_path / "policy", tmp_path / "judge"
-    seeing_model("qwen3_vl")[0].save(models[0])
-    seeing_model("smolvlm")[0].save(models[1])
+    vision_model("qwen3_vl")[0].save(models[0])
+    vision_model("smolvlm")[0].save(models[1])
     run = tmp_path / "run"
     train(run, recipe(*models), "loop.iterations=1", *EVALUATED)
     with closing(Store(run / "run.sqlite")) as store:

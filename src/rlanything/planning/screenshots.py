@@ -63,7 +63,7 @@ def tokens_of(model: str, width: int, height: int) -> int:
     libraries do for a model that cannot be shown one."""
     config = read_config(model)
     if config.model_type not in FAMILIES:
-        raise ValueError(f"models of type {config.model_type} are not shown images here")
+        raise ValueError(f"images are not supported for models of type {config.model_type}")
     if model in _PROCESSORS:
         processor: Any = SimpleNamespace(**_PROCESSORS[model])
     else:

@@ -126,10 +126,10 @@ def seconds_of_phases(
         even = 1 / seats
         compute(phase, "prefill", model.flops(known, context, 0), known, rate.passes, even)
         compute(phase, "decoding", model.flops(new, context, new), new, rate.decoding, even)
-        seeing = 0.0 if model.vision is None else model.vision.flops(work.image_tokens)
-        if work.images and seeing:
+        per_image = 0.0 if model.vision is None else model.vision.flops(work.image_tokens)
+        if work.images and per_image:
             tokens = work.shown * work.image_tokens
-            compute(phase, "screenshots", work.shown * seeing, tokens, rate.passes, even)
+            compute(phase, "screenshots", work.shown * per_image, tokens, rate.passes, even)
         if role.does == "acts":
             seconds, how = assumed.environment_seconds, f"{answers:,.0f} steps"
             env = recipe.environment
@@ -155,12 +155,12 @@ def seconds_of_phases(
                 if part_of_passes := times / role.epochs:
                     forward = model.flops(*flops) * part_of_passes
                     compute(phase, part, forward, tokens * part_of_passes, rate.passes, most)
-            if work.images and seeing:
+            if work.images and per_image:
                 shown = learned.samples / role.epochs / work.samples * work.images
                 times = (3 * role.epochs if role.train_vision else 1) + sum(again.values())
                 times -= 0 if role.train_vision else again["layers again"]
                 tokens = shown * work.image_tokens
-                compute(phase, "screenshots", times * shown * seeing, tokens, rate.passes, most)
+                compute(phase, "screenshots", times * shown * per_image, tokens, rate.passes, most)
     for phase, own in parts.items():
         lines += own
         if values := [part.value for part in own if part.value is not None]:

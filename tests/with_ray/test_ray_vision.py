@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from helpers.seeing import seeing_model
-from helpers.seeing_runs import QUIET, recipe, weights
+from helpers.vision import vision_model
+from helpers.vision_runs import QUIET, recipe, weights
 from rlanything.runs.trainer import Trainer
 
 pytestmark = pytest.mark.timeout(240)
@@ -17,7 +17,7 @@ ON_RAY = ("cluster.seats=2", "cluster.launcher=ray", "cluster.per_machine=1")
 
 def test_seats_on_two_machines_see_what_one_process_sees(cluster: Any, tmp_path: Path) -> None:
     for name, kind in (("policy", "qwen3_vl"), ("judge", "smolvlm")):
-        seeing_model(kind)[0].save(tmp_path / name)
+        vision_model(kind)[0].save(tmp_path / name)
     source = recipe(tmp_path / "policy", tmp_path / "judge")
     for place, changes in (("here", ()), ("ray", ON_RAY)):
         overrides = [f"run_dir={tmp_path / place}", "loop.iterations=1", *changes]

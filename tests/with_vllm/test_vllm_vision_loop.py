@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.seeing import seeing_model
-from helpers.seeing_runs import recipe, train, weights
+from helpers.vision import vision_model
+from helpers.vision_runs import recipe, train, weights
 
 pytestmark = pytest.mark.timeout(500)
 ON_VLLM = (
@@ -19,8 +19,8 @@ ON_VLLM = (
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("models")
-    seeing_model("qwen3_vl", head=32)[0].save(folder / "policy")
-    seeing_model("qwen2_5_vl", head=32)[0].save(folder / "judge")
+    vision_model("qwen3_vl", head=32)[0].save(folder / "policy")
+    vision_model("qwen2_5_vl", head=32)[0].save(folder / "judge")
     return folder / "policy", folder / "judge"
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from helpers.seeing import seeing_model
-from helpers.seeing_runs import EVALUATED, QUIET, asked_of_judges, recipe, train, weights
 from helpers.tiny import tiny_model
+from helpers.vision import vision_model
+from helpers.vision_runs import EVALUATED, QUIET, asked_of_judges, recipe, train, weights
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.roles.judges import llm
 from rlanything.runs.eval_target import EvalArgs, run_eval
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.timeout(240)
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("models")
-    seeing_model("qwen3_vl")[0].save(folder / "policy")
-    seeing_model("smolvlm")[0].save(folder / "judge")
+    vision_model("qwen3_vl")[0].save(folder / "policy")
+    vision_model("smolvlm")[0].save(folder / "judge")
     return folder / "policy", folder / "judge"
 
 

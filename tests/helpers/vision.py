@@ -110,7 +110,7 @@ def _internvl(text: Any, ids: Any) -> Any:
     return tf.InternVLConfig(text_config=text, vision_config=tower, **ids)
 
 
-def seeing_processor(kind: str) -> Any:
+def vision_processor(kind: str) -> Any:
     """What makes pixels of images of 16 x 24."""
     if kind.startswith("qwen"):
         size = {"shortest_edge": 8 * 8 * 4, "longest_edge": 8 * 8 * 30}
@@ -141,7 +141,7 @@ KINDS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
 """How each family is configured, and the token that stands for an image."""
 
 
-def seeing_tokenizer(kind: str) -> tf.PreTrainedTokenizerFast:
+def vision_tokenizer(kind: str) -> tf.PreTrainedTokenizerFast:
     """The tiny tokenizer with the marks of images, and a template that shows them."""
     tokenizer = tiny_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": [*MARKS]})
@@ -152,7 +152,7 @@ def seeing_tokenizer(kind: str) -> tf.PreTrainedTokenizerFast:
     return tokenizer
 
 
-def seeing_network(kind: str, tokenizer: Any, seed: int = 0, head: int = 8) -> Any:
+def vision_network(kind: str, tokenizer: Any, seed: int = 0, head: int = 8) -> Any:
     """A random network whose log-probs lie near -5, and on which images have an effect: on a sharp
     one every comparison of log-probs is of zeros. `head`: the dimension of its text's heads."""
     build, shown = KINDS[kind]
@@ -181,16 +181,16 @@ def seeing_network(kind: str, tokenizer: Any, seed: int = 0, head: int = 8) -> A
     return network.eval()
 
 
-def seeing_model(
+def vision_model(
     kind: str, seed: int = 0, dtype: torch.dtype = torch.float32, head: int = 8
 ) -> tuple[LanguageModel, list[str]]:
     """A random model of a family, and the names of images of noise in its book, of several
     sizes; the first and the third of one size."""
-    tokenizer = seeing_tokenizer(kind)
-    network = seeing_network(kind, tokenizer, seed, head).to(dtype)
+    tokenizer = vision_tokenizer(kind)
+    network = vision_network(kind, tokenizer, seed, head).to(dtype)
     book = ImageBook()
     names = [book.add(noise_png(number, *size)) for number, size in enumerate(SIZES)]
-    spec = VisionSpec(network.config, tokenizer, seeing_processor(kind), book)
+    spec = VisionSpec(network.config, tokenizer, vision_processor(kind), book)
     return LanguageModel(network, tokenizer, vision=spec), names
 
 
