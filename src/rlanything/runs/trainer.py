@@ -14,7 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from rlanything.algorithm.losses.base import Loss
+from rlanything.algorithm.advantages import Advantage
+from rlanything.algorithm.losses import Loss
 from rlanything.cluster.base import SeatLost
 from rlanything.cluster.open import environment_workers
 from rlanything.config.recipe import Overrides, Recipe, Source, load_recipe
@@ -75,6 +76,7 @@ class Trainer:
         judge: Judge | None = None,
         adapter: Adapter | None = None,
         loss: Loss | None = None,
+        advantage: Advantage | None = None,
         run_dir: str | Path | None = None,
         overrides: Overrides = (),
         allow_code: bool = False,
@@ -83,7 +85,8 @@ class Trainer:
         """A new run. Checks and loads everything before anything is written.
 
         `recipe`: a shipped recipe by its name, a path, a mapping, or a `Recipe`. Objects for
-        `domain`, `judge`, `adapter` and (the policy's) `loss` win over what the recipe names.
+        `domain`, `judge`, `adapter`, and the policy's `loss` and `advantage`, win over what the
+        recipe names.
         `overrides`: `{"section.key": value}`, or lines `section.key=value` as on the command line.
         `allow_code`: what the recipe names as `module:name` may be imported; what an override names
         always may.
@@ -91,9 +94,9 @@ class Trainer:
         Raises `RecipeError` where the recipe is wrong or the directory exists, `DomainError`,
         `ModelError`, `JudgeError` or `TrackerError` where a part cannot be set up: all are
         ValueErrors with one line that ends with the remedy."""
-        self._parts = Parts(domain, judge, adapter, loss)
+        self._parts = Parts(domain, judge, adapter, loss, advantage)
         self._progress = progress_of(progress)
-        loaded = load_recipe(recipe, self._parts.added_to(overrides), allow_code=allow_code)
+        loaded = load_recipe(recipe, overrides, allow_code=allow_code)
         if run_dir is not None:
             loaded = loaded.model_copy(update={"run_dir": Path(run_dir)})
         self._recipe = self._parts.named_in(loaded)
@@ -119,6 +122,7 @@ class Trainer:
         judge: Judge | None = None,
         adapter: Adapter | None = None,
         loss: Loss | None = None,
+        advantage: Advantage | None = None,
         overrides: Overrides = (),
         allow_code: bool = False,
         progress: bool | Progress | None = None,
@@ -134,7 +138,7 @@ class Trainer:
         check_resumable(directory)
         changes = allowed_changes(overrides)
         trainer = cls.__new__(cls)
-        trainer._parts = Parts(domain, judge, adapter, loss)
+        trainer._parts = Parts(domain, judge, adapter, loss, advantage)
         trainer._progress = progress_of(progress)
         recipe = load_recipe(directory / RECIPE, overrides, allow_code=allow_code)
         trainer._written_recipe, trainer._changes = recipe, changes
@@ -376,7 +380,7 @@ class Trainer:
             IterationRecord(
                 result=result,
                 pool=self._pool,
-                feedback=recipe.feedback.settings(),
+                feedback=recipe.feedback,
                 judges=tuple(recipe.judges),
                 labels=labels,
                 judge_counts=self._components.judges.counts(judged),
