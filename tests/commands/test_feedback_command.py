@@ -372,11 +372,11 @@ def test_its_settings_are_those_of_a_recipe(tmp_path, monkeypatch):
     rollouts.write_text("\n".join(line(trajectory=i, outcome=(-1) ** i) for i in range(4)))
     changes = {"policy_lambda": 0.5, "judge_window": [0, 1], "advantage": "trajectory"}
     changes["judge_reward"] = {"options": {"balance": "none"}}
-    for number, given in enumerate(({}, changes)):
+    for number, chosen in enumerate(({}, changes)):
         ours, theirs = tmp_path / f"{number}", tmp_path / f"expected {number}"
-        words = [f"{key}={json.dumps(value)}" for key, value in given.items()]
-        assert call(monkeypatch, "feedback", rollouts, "--out", ours, *words) == 0
-        write_signals(rollouts, theirs, FeedbackSettings.model_validate(given), silent)
+        words = [f"{key}={json.dumps(value)}" for key, value in chosen.items()]
+        assert call(monkeypatch, "feedback", str(rollouts), "--out", str(ours), *words) == 0
+        write_signals(rollouts, theirs, FeedbackSettings.model_validate(chosen), silent)
         assert ours.read_text() == theirs.read_text()
 
 
@@ -386,5 +386,5 @@ def test_a_setting_that_there_is_not_is_one_line(tmp_path, monkeypatch, capsys):
         (["policy_lambda=-1"], "feedback.policy_lambda: input should be greater than or equal"),
         (["advantage=gae"], "feedback.advantage: gae needs values"),
     ):
-        assert call(monkeypatch, "feedback", "-", "--out", tmp_path / "out", *words) == 2
+        assert call(monkeypatch, "feedback", "-", "--out", str(tmp_path / "out"), *words) == 2
         assert said in capsys.readouterr().err.replace("\n", " ")
