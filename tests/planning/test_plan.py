@@ -26,7 +26,6 @@ from rlanything.config.roles import (
     JudgeConfig,
     LoraSettings,
     PolicyConfig,
-    RoleConfig,
 )
 from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.engines.hf import config as embedded_config
@@ -66,7 +65,7 @@ def paper(request: pytest.FixtureRequest) -> Recipe:
 
 
 def architecture(model: str) -> Architecture:
-    return architecture_of(RoleConfig(model=model), "policy")[0]
+    return architecture_of(PolicyConfig(model=model), "policy")[0]
 
 
 def test_the_papers_models_have_their_published_sizes():
@@ -438,7 +437,7 @@ def test_this_machine_is_measured(recipe):
     assert 1e7 < rate.passes == rate.decoding < 1e15
     assert "1 thread(s), in float32" in rate.source
     # Models of one shape have one rate, however busy the machine is.
-    judge = architecture_of(RoleConfig(), "judge")[0]
+    judge = architecture_of(JudgeConfig(), "judge")[0]
     assert rate_of("cpu", judge, "float32", assume(recipe, []), 1) == rate
 
 
@@ -537,7 +536,7 @@ def test_old_log_probs_cost_a_forward_pass(recipe):
 def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
     lengths = prompt_lengths(recipe, AlfWorld())
     # As runs of the quickstart had them (benchmarks/plan.md).
-    ran = {"opening_tokens": 68, "turn_tokens": 41, "judge_opening_tokens": 84}
+    ran = {"policy_opening_tokens": 68, "policy_turn_tokens": 41, "judge_opening_tokens": 84}
     ran |= {"judge_turn_tokens": 40, "judge_question_tokens": 7}
     assert {name: lengths[name][0] for name in ran} == pytest.approx(ran, rel=0.1)
 
@@ -547,28 +546,28 @@ def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
         load_recipe(paper, {"domain.options.style": "nano", "domain.options.commands": "none"}),
         ["policy_turn_tokens=50"],
     )
-    assert assumed.turn_tokens == 50
-    assert "data are not here" in assumed.sources["opening_tokens"]
+    assert assumed.roles["policy"].turn_tokens == 50
+    assert "data are not here" in assumed.sources["policy_opening_tokens"]
     # As in Qwen's own tokens (benchmarks/plan.md), which a plan counts roughly.
-    ran = {"opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
-    planned = {name: getattr(assumed, name) for name in ran}
+    ran = {"policy_opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
+    planned = {name: assumed.values[name] for name in ran}
     assert planned == pytest.approx(ran, rel=0.15)
 
 
 def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(recipe, paper):
     chat, screens = assume(recipe, []), assume(paper, [])
-    assert (chat.quoted, chat.judge_quoted) == (1, 1)
-    assert (screens.quoted, screens.judge_quoted) == (0, 0)
+    assert [chat.roles[role].quoted for role in ("policy", "judge")] == [1, 1]
+    acting, scoring = (screens.roles[role] for role in ("policy", "judge"))
+    assert (acting.quoted, scoring.quoted) == (0, 0)
     policy, judge, _ = workloads(paper, screens)
-    last = screens.opening_tokens + screens.question_tokens + 31 * screens.turn_tokens
+    last = acting.opening_tokens + acting.question_tokens + 31 * acting.turn_tokens
     assert policy.task[0] == (pytest.approx(last), pytest.approx(last + 2000), 0)
     # A judge's prompt holds the response that it judges, which the next one leaves out.
-    last = screens.judge_opening_tokens + screens.judge_question_tokens + 2000
-    last += 32 * screens.judge_turn_tokens
+    last = scoring.opening_tokens + scoring.question_tokens + 2000 + 32 * scoring.turn_tokens
     prompt, whole, _ = judge.task[0]
     assert (prompt, whole) == (pytest.approx(last), pytest.approx(last + 4000))
     shorter, _, shared = judge.task[3]
-    assert shared == pytest.approx(shorter - screens.judge_question_tokens - 2000)
+    assert shared == pytest.approx(shorter - scoring.question_tokens - 2000)
 
 
 @pytest.mark.parametrize(

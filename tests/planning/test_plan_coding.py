@@ -9,7 +9,7 @@ import pytest
 import rlanything.planning
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import Recipe, load_recipe
-from rlanything.config.roles import JudgeConfig, PolicyConfig
+from rlanything.config.roles import SHORT_FORM, JudgeConfig, PolicyConfig
 from rlanything.domains.alfworld.domain import AlfWorld
 from rlanything.domains.alfworld.environment import AlfWorldEnvironment
 from rlanything.domains.base import EpisodeError, MissingData
@@ -19,7 +19,7 @@ from rlanything.domains.coding.sandbox.local import LocalExecutor
 from rlanything.engines import shipped
 from rlanything.learning.packing import pack
 from rlanything.planning.assumptions import (
-    MEASURED,
+    GROWING,
     assume,
     measure,
     play,
@@ -42,7 +42,8 @@ SIZES = (
     f"loop.rollouts_per_task={ROLLOUTS}",
     f"judge.samples_per_step={TESTS}",
 )
-ROLES: tuple[str, ...] = ("policy", "judge", "adapter")
+MEASURED = (*(f"{role}_{name}" for role in ("policy", "judge") for name in GROWING),)
+MEASURED += ("adapter_prompt_tokens",)
 ALL = [*(f"{name}=100" for name in MEASURED), "environment_seconds=0.001"]
 
 
@@ -151,18 +152,18 @@ def test_the_judges_whole_prompt_is_its_opening(monkeypatch):
     episode, fault = play(domain, task, 1, [])
     assert fault is not None
     assert fault.endswith("there is no sandbox: bwrap is missing: install bubblewrap")
-    found = measure(domain, [episode], dict.fromkeys(ROLES, tokenize))
+    found = measure(domain, [episode], dict.fromkeys(SHORT_FORM, tokenize), SHORT_FORM)
     whole = len(tokenize(domain.judge_prompt(task, ())))
     assert found["judge_opening_tokens"] == whole
     assert found["judge_turn_tokens"] == found["judge_question_tokens"] == 0
-    assert found["turn_tokens"] == 0
+    assert found["policy_turn_tokens"] == 0
 
 
 def test_a_window_without_bounds_leaves_no_task_out(recipe):
     assert recipe.feedback.policy_window == (0, 1)
     assumed = assume(recipe, ALL)
-    assert assumed.policy_trained == 1
-    assert assumed.judge_trained == 0.63
+    assert assumed.roles["policy"].trained == 1
+    assert assumed.roles["judge"].trained == 0.63
 
 
 def no_sandbox(*_: object, **__: object) -> None:
@@ -174,7 +175,7 @@ def test_nothing_needs_a_sandbox(recipe, monkeypatch):
     monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
     found = prompt_lengths(recipe, Coding())
     assert "environment_seconds" not in found
-    for name in ("opening_tokens", "judge_opening_tokens"):
+    for name in ("policy_opening_tokens", "judge_opening_tokens"):
         value, source = found[name]
         assert "cannot be played here (task " in source
         assert "there is no sandbox: bwrap is missing: install bubblewrap)" in source
@@ -184,17 +185,19 @@ def test_nothing_needs_a_sandbox(recipe, monkeypatch):
 
 def test_episodes_that_cannot_be_played_are_guessed_within_a_factor_of_two(monkeypatch):
     domain = AlfWorld()
-    tokenizers = dict.fromkeys(ROLES, tokenizer_of("no/such/model")[0])
+    tokenizers = dict.fromkeys(SHORT_FORM, tokenizer_of("no/such/model")[0])
     tasks = domain.tasks("train", 3, 0)
-    played = measure(domain, [play(domain, task, 10, [])[0] for task in tasks], tokenizers)
+    episodes = [play(domain, task, 10, [])[0] for task in tasks]
+    played = measure(domain, episodes, tokenizers, SHORT_FORM)
 
     def broken(self: object, response: str) -> None:
         raise EpisodeError("t", "no engine")
 
     monkeypatch.setattr(AlfWorldEnvironment, "step", broken)
-    guessed = measure(domain, [play(domain, task, 10, [])[0] for task in tasks], tokenizers)
-    assert played["question_tokens"] == guessed["question_tokens"] == 0
-    prompts = set(MEASURED) - {"adapter_prompt_tokens", "question_tokens"}
+    episodes = [play(domain, task, 10, [])[0] for task in tasks]
+    guessed = measure(domain, episodes, tokenizers, SHORT_FORM)
+    assert played["policy_question_tokens"] == guessed["policy_question_tokens"] == 0
+    prompts = set(MEASURED) - {"adapter_prompt_tokens", "policy_question_tokens"}
     ratios = {name: guessed[name] / played[name] for name in prompts}
     assert {name: ratio for name, ratio in ratios.items() if not 0.5 < ratio < 2} == {}
 
@@ -204,10 +207,10 @@ def test_data_that_are_elsewhere_have_stand_ins(recipes, monkeypatch):
     assumed = assume(load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING]), [])
     assert (
         "stand-ins, a rough guide: the recipe's data are not here"
-        in (assumed.sources["opening_tokens"])
+        in (assumed.sources["policy_opening_tokens"])
     )
-    assert 50 < assumed.opening_tokens < 1000
-    assert assumed.response_tokens == 2048
+    assert 50 < assumed.roles["policy"].opening_tokens < 1000
+    assert assumed.roles["policy"].answer_tokens == 2048
 
 
 def test_data_that_cannot_be_used_are_an_error_all_the_same(recipes, tmp_path):
@@ -239,7 +242,7 @@ def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
     assert "judge_turn_tokens=NUMBER" in said
     assert " turn_tokens" not in said
     assert "\n" not in said
-    assert assume(recipe, ALL).opening_tokens == 100
+    assert assume(recipe, ALL).roles["policy"].opening_tokens == 100
 
 
 def test_shipped_models_that_are_not_there_are_one_line(recipes, monkeypatch, tmp_path):
@@ -292,10 +295,10 @@ def test_the_lengths_of_the_papers_prompts_are_planned(recipes, monkeypatch):
     monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
     recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
     nano = load_recipe(recipe, ["domain.options.style=nano"])
-    planned, short = assume(recipe, []), assume(nano, [])
-    assert planned.adapter_prompt_tokens > 1.5 * short.adapter_prompt_tokens
-    assert planned.judge_opening_tokens > short.judge_opening_tokens
-    assert planned.adapter_tokens == 8096
+    planned, short = assume(recipe, []).values, assume(nano, []).values
+    assert planned["adapter_prompt_tokens"] > 1.5 * short["adapter_prompt_tokens"]
+    assert planned["judge_opening_tokens"] > short["judge_opening_tokens"]
+    assert planned["adapter_answer_tokens"] == 8096
 
 
 def test_a_plan_knows_no_domain_by_name():

@@ -106,8 +106,13 @@ def recipe_of(folder: Path, *changes: str, observe: str = "image") -> Recipe:
     )
 
 
+ROLES = ("policy", "judge")
 GIVEN = [
-    *(f"{role}{name}_tokens=10" for role in ("", "judge_") for name in ("opening", "question")),
+    *(
+        f"{role}_{name}_tokens=10"
+        for role in ("policy", "judge")
+        for name in ("opening", "question")
+    ),
     *("policy_turn_tokens=0", "judge_turn_tokens=0", "adapter_prompt_tokens=10", "episode_steps=3"),
     *("policy_quoted=0", "policy_answer_tokens=5", "judge_answer_tokens=5"),
 ]
@@ -121,8 +126,8 @@ def lines_of(recipe: Recipe) -> dict[str, float | None]:
 def test_a_plan_counts_screenshots_by_itself(folder: Path) -> None:
     seen, read = (lines_of(recipe_of(folder, observe=how)) for how in ("image", "text"))
     each = tokens_of(str(folder), 320, 420)
-    assert seen["image_tokens"] == seen["judge_image_tokens"] == each
-    assert "image_tokens" not in read
+    assert seen["policy_image_tokens"] == seen["judge_image_tokens"] == each
+    assert "policy_image_tokens" not in read
     episodes, prompts = seen["episodes"], seen["policy: prompts"]
     assert episodes is not None
     assert prompts is not None
@@ -148,8 +153,8 @@ def test_the_papers_recipe_for_desktops_is_planned_without_its_data_or_an_assump
     assert recipe.adapter.critic_stages == 2
     plan = make_plan(recipe, "h200")
     lines = {line.name: line for part in plan.sections for line in part.quantities}
-    assert lines["image_tokens"].value == lines["judge_image_tokens"].value == 2040
-    assert "1920 x 1080" in lines["image_tokens"].how
+    assert lines["policy_image_tokens"].value == lines["judge_image_tokens"].value == 2040
+    assert "1920 x 1080" in lines["policy_image_tokens"].how
     assert plan.fits
     assert plan.count == 8
     # docs/planning.md has these.
