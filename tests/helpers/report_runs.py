@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 from helpers.results import evaluation_record, iteration_record
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.evaluation.counts import Counts
 from rlanything.evaluation.judge_eval import BAD, GOOD
 from rlanything.records import (
     Completion,
@@ -22,7 +23,8 @@ from rlanything.records import (
     Trajectory,
 )
 from rlanything.roles.adapter import Proposal
-from rlanything.roles.judges.base import StepJudge
+from rlanything.roles.judges.base import FunctionJudge
+from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.groups import ScheduledTask, grouped
 from rlanything.runs.store.store import Store
 
@@ -42,8 +44,10 @@ def make_run(
     evaluated_iterations: bool = True,
     image: str | None = None,
     domain: str = "made up",
+    judges: Sequence[str] = ("judge",),
 ) -> Path:
-    """A run as a trained one leaves it: rollouts, judgements, rewrites, metrics, evaluations."""
+    """A run as a trained one leaves it: rollouts, judgements (so many of each judge), rewrites,
+    metrics, evaluations."""
     directory.mkdir()
     store = Store.create(directory / "run.sqlite")
     recipe = {
@@ -51,27 +55,35 @@ def make_run(
         "domain": {"name": domain},
         "feedback": {"policy_lambda": 1.0, "policy_reward": "integrated"},
         "loop": {"iterations": iterations},
+        "roles": {
+            "policy": {"does": "acts"},
+            **{judge: {"does": "scores", "weight": 1.0 + i} for i, judge in enumerate(judges)},
+            "adapter": {"does": "rewrites"},
+        },
     }
     store.describe({"recipe": json.dumps(recipe), "begun": "2026-01-01T00:00:00+00:00"})
     roots = [Task(f"root-{i}", say(f"find the key number {i}"), "key") for i in range(4 * tasks)]
     pool = Pool(roots, 0.2, 0.8)
     if evaluated_iterations:
-        _evaluate(store, 0, 0.3)
+        _evaluate(store, 0, 0.3, judges)
     for iteration in range(1, iterations + 1):
-        _iterate(store, pool, iteration, (tasks, episodes, steps, judgements), say, image)
+        sizes = (tasks, episodes, steps, judgements)
+        _iterate(store, pool, iteration, sizes, say, image, judges)
         if evaluated_iterations and (iteration == iterations or iteration % 10 == 0):
-            _evaluate(store, iteration, 0.3 + 0.5 * iteration / iterations)
+            _evaluate(store, iteration, 0.3 + 0.5 * iteration / iterations, judges)
     if iterations:
         store.describe({"finished": "2026-01-01T01:00:00+00:00"})
     store.close()
     return directory
 
 
-def _evaluate(store: Store, iteration: int, share: float) -> None:
+def _evaluate(store: Store, iteration: int, share: float, judges: Sequence[str]) -> None:
     rows = [(f"held-{i}", "key", 1 if i < 40 * share else -1, 5) for i in range(40)]
-    right = round(10 * share)
-    counts = {f"judged-{i}": {GOOD: (right, 10), BAD: (right, 10)} for i in range(20)}
-    metrics: dict[str, float | None] = {"evaluation/judge/positive_rate": 0.5}
+    counts = dict[str, dict[str, Counts]]()
+    for place, judge in enumerate(judges):
+        right = round(10 * share) - place
+        counts[judge] = {f"judged-{i}": {GOOD: (right, 10), BAD: (right, 10)} for i in range(20)}
+    metrics: dict[str, float | None] = {f"evaluation/{j}/positive_rate": 0.5 for j in judges}
     rows_of = {"in_domain": rows, "ood": rows}
     store.record_evaluation(evaluation_record(iteration, rows_of, counts, metrics))
 
@@ -83,6 +95,7 @@ def _iterate(
     sizes: tuple[int, int, int, int],
     say: Say,
     image: str | None,
+    judges: Sequence[str],
 ) -> None:
     tasks, episodes, steps, judgements = sizes
     rng = np.random.default_rng(iteration)
@@ -90,11 +103,12 @@ def _iterate(
     entries = [ScheduledTask(s.id, s.pending.task, True) for s in pending if s.pending]
     entries += [ScheduledTask(s.id, s.active, False) for s in pool.sample(tasks, rng)]
     judged = [
-        _episode(entry.task, iteration, number, (steps, judgements), rng, say, image)
+        _episode(entry.task, iteration, number, (steps, judgements), rng, say, image, judges)
         for entry in entries
         for number in range(episodes)
     ]
-    groups = grouped(entries, judged, lambda group: StepJudge().signals(group, FeedbackSettings()))
+    panel = JudgePanel({judge: FunctionJudge(lambda trajectory, i: 1) for judge in judges})
+    groups = grouped(entries, judged, lambda group: panel.signals(group, FeedbackSettings()))
     for slot in pending:
         pool.settle(slot.id, 0.5, iteration)
     proposals = []
@@ -107,16 +121,18 @@ def _iterate(
     metrics: dict[str, float | None] = {
         f"room/quantity_{i}": float(rng.random()) for i in range(40)
     }
-    metrics |= {"judge/mu": 1.1, "judge/p_plus": 0.6, "judge/p_minus": 0.5, "policy/kl": 0.01}
-    metrics |= {"judge/updates": 4.0}
-    metrics |= {"tasks/accepted": float(len(pending)), "seconds/rollouts": 3.0, "judge/ut": None}
+    for judge in judges:
+        metrics |= {f"{judge}/mu": 1.1, f"{judge}/p_plus": 0.6, f"{judge}/p_minus": 0.5}
+        metrics |= {f"{judge}/updates": 4.0, f"{judge}/ut": None}
+    metrics |= {"policy/kl": 0.01}
+    metrics |= {"tasks/accepted": float(len(pending)), "seconds/rollouts": 3.0}
     record = iteration_record(
         iteration,
         groups=groups,
         labels={each.trajectory.id: [1] * steps for each in judged},
         samples={
-            "policy": [sample for group in trained for sample in group.samples("policy")],
-            "judge": [sample for group in trained for sample in group.samples("judge")],
+            role: [sample for group in trained for sample in group.samples(role)]
+            for role in ("policy", *judges)
         },
         proposals=proposals,
         failures=[],
@@ -136,6 +152,7 @@ def _episode(
     rng: np.random.Generator,
     say: Say,
     image: str | None,
+    judges: Sequence[str],
 ) -> JudgedTrajectory:
     steps, judgements = sizes
     seen = [say(f"You see drawer {i} of attempt {number}.") for i in range(steps + 1)]
@@ -150,13 +167,14 @@ def _episode(
         )
         for i in range(steps)
     )
-    scores = rng.choice([1, -1], size=(steps, judgements)).tolist()
+    scores = rng.choice([1, -1], size=(len(judges), steps, judgements)).tolist()
     said = tuple(
         tuple(
-            Judgement(_completion(say(f"drawer {i}: a new place, says {j}.")), score)
-            for j, score in enumerate(row)
+            Judgement(_completion(say(f"drawer {i}: a new place, says {j}.")), score, judge)
+            for judge, of_judge in zip(judges, scores, strict=True)
+            for j, score in enumerate(of_judge[i])
         )
-        for i, row in enumerate(scores)
+        for i in range(steps)
     )
     trajectory = Trajectory(
         f"{iteration}/{task.id}/{number}", task, played, 1 if number % 2 else -1

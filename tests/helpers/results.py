@@ -54,12 +54,13 @@ def iteration_record(
 def evaluation_record(
     number: int,
     rows: Mapping[str, Sequence[tuple[str, str, int, int]]],
-    counts: Mapping[str, Counts],
+    counts: Mapping[str, Mapping[str, Counts]],
     metrics: Numbers,
     judge_episodes: Sequence[Trajectory] = (),
     labels: Mapping[str, Sequence[int]] | None = None,
 ) -> EvaluationRecord:
-    """`rows`: (task, kind, outcome, steps) by split; with an outcome of 0 it was not played."""
+    """`rows`: (task, kind, outcome, steps) by split; with an outcome of 0 it was not played.
+    `counts` by judge and item."""
     evaluations = [
         Evaluation(
             split,
@@ -78,7 +79,7 @@ def evaluation_record(
     return EvaluationRecord(
         number=number,
         evaluations=evaluations,
-        judges={"judge": JudgeEvaluation(NOTHING, dict(counts))},
+        judges={judge: JudgeEvaluation(NOTHING, dict(own)) for judge, own in counts.items()},
         judge_episodes=judge_episodes,
         labels=labels or {},
         metrics=metrics,

@@ -302,6 +302,34 @@ def test_with_every_loss_the_gradient_is_that_of_separate_sequences_whatever_the
         assert_same_gradient(model, samples, chosen, 1e-10)
 
 
+@settings(max_examples=20, deadline=None)
+@given(st.floats(-2, 2).filter(bool), st.sampled_from(["clipped", "gspo", "reinforce"]))
+def test_a_constant_advantage_of_each_token_is_that_of_the_sample_bit_for_bit(advantage, loss):
+    sample = sample_of([10, 11], [20, 21, 22], advantage, [-5.0, -4.0, -6.0])
+    other = sample_of([10, 12], [23, 24], -0.5, [-5.0, -4.0])
+    moved: list[torch.Tensor] = []
+    for own in (advantage, (advantage,) * 3):
+        model = tiny_model(scale=0.2)
+        pair = [replace(sample, advantage=own), other]
+        Learner(model, role(loss=loss)).update(in_one_task(pair), seed=0)
+        moved.append(weights(model))
+    assert torch.equal(*moved)
+
+
+def test_each_token_trains_on_its_own_advantage():
+    model = in_float64(tiny_model(scale=0.2))
+    sample = sample_of([10, 11], [20, 21, 22], 1.0, [-5.0] * 3)
+    by_token = replace(sample, advantage=(0.0, 2.0, -1.0))
+    Learner(model, role(learning_rate=0, loss="reinforce", kl_weight=0)).update(
+        in_one_task([by_token]), seed=0
+    )
+    found = gradient(model)
+    model.network.zero_grad()
+    logprobs = plain_logprobs(model, sample.completion, 1.0)
+    (-(2.0 * logprobs[1] - logprobs[2]) / 3).backward()
+    torch.testing.assert_close(found, gradient(model), rtol=1e-10, atol=1e-10)
+
+
 def test_two_samples_with_one_response_train_on_their_own_advantages():
     model = tiny_model()
     pair = [sample_of([10, 11], [20, 21], advantage, [-4.0, -5.0]) for advantage in (2.0, -0.5)]
@@ -685,7 +713,7 @@ def test_an_unknown_loss_is_one_line() -> None:
 
 def test_a_loss_that_takes_the_mean_itself_is_refused() -> None:
     samples = in_one_task([sample_of([10, 11], [20, 21], 1.0, [-4.0, -5.0])])
-    with pytest.raises(ValueError, match=r"mean_of_tokens: .* one number a token"):
+    with pytest.raises(ValueError, match=r"mean_of_tokens\): .* one number a token"):
         Learner(tiny_model(), role(loss=mean_of_tokens)).update(samples, seed=0)
 
 

@@ -28,7 +28,6 @@ from rlanything.config.roles import (
     JudgeConfig,
     LoraSettings,
     PolicyConfig,
-    RoleConfig,
 )
 from rlanything.domains.base import Observation, StepResult
 from rlanything.domains.text import TextDomain
@@ -76,7 +75,7 @@ def large() -> Recipe:
 
 
 def architecture(model: str) -> Architecture:
-    return architecture_of(RoleConfig(model=model), "policy")[0]
+    return architecture_of(PolicyConfig(model=model), "policy")[0]
 
 
 def test_the_papers_models_have_their_published_sizes():
@@ -441,7 +440,7 @@ def test_this_machine_is_measured(recipe):
     assert 1e7 < rate.passes == rate.decoding < 1e15
     assert "1 thread(s), in float32" in rate.source
     # Models of one shape have one rate, however busy the machine is.
-    judge = architecture_of(RoleConfig(model=MODEL), "judge")[0]
+    judge = architecture_of(JudgeConfig(model=MODEL), "judge")[0]
     assert rate_of("cpu", judge, "float32", assume(recipe, []), 1) == rate
 
 

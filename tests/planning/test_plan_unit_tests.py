@@ -11,13 +11,13 @@ from helpers.at_least import AtLeast
 from helpers.guess import GUESS
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import Recipe, load_recipe
-from rlanything.config.roles import JudgeConfig, PolicyConfig
+from rlanything.config.roles import SHORT_FORM, JudgeConfig, PolicyConfig
 from rlanything.domains.base import EpisodeError, MissingData, Observation, StepResult
 from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped
 from rlanything.learning.packing import pack
 from rlanything.planning.assumptions import (
-    MEASURED,
+    GROWING,
     assume,
     measure,
     play,
@@ -47,7 +47,8 @@ SIZES = (
     f"judge.samples_per_step={TESTS}",
     "feedback.policy_window=[0, 1]",
 )
-ROLES: tuple[str, ...] = ("policy", "judge", "adapter")
+MEASURED = (*(f"{role}_{name}" for role in ("policy", "judge") for name in GROWING),)
+MEASURED += ("adapter_prompt_tokens",)
 ALL = [*(f"{name}=100" for name in MEASURED), "environment_seconds=0.001"]
 TEXT = {"name": "guess:Guess", "options": {}}
 
@@ -149,8 +150,8 @@ def same(planned: TrainingWorkload | None, real: list[Sample], limit: int) -> No
 def test_a_window_without_bounds_leaves_no_task_out(recipe):
     assert recipe.feedback.policy_window == (0, 1)
     assumed = assume(recipe, ALL)
-    assert assumed.policy_trained == 1
-    assert assumed.judge_trained == 0.63
+    assert assumed.roles["policy"].trained == 1
+    assert assumed.roles["judge"].trained == 0.63
 
 
 def test_the_judges_whole_prompt_is_its_opening():
@@ -158,10 +159,10 @@ def test_the_judges_whole_prompt_is_its_opening():
     task = domain.tasks("train", 1, 0)[0]
     episode, fault = play(domain, task, 1, [])
     assert fault is None
-    found = measure(domain, [episode], dict.fromkeys(ROLES, tokenize))
+    found = measure(domain, [episode], dict.fromkeys(SHORT_FORM, tokenize), SHORT_FORM)
     assert found["judge_opening_tokens"] == len(tokenize(domain.judge_prompt(task, ())))
     assert found["judge_turn_tokens"] == found["judge_question_tokens"] == 0
-    assert found["turn_tokens"] == 0
+    assert found["policy_turn_tokens"] == 0
 
 
 class Unplayable(AtLeast):
@@ -181,7 +182,7 @@ def test_tasks_that_cannot_be_played_here_are_read_all_the_same(recipe):
     played, found = (prompt_lengths(recipe, domain) for domain in (AtLeast(), Unplayable()))
     assert "environment_seconds" in played
     assert "environment_seconds" not in found
-    for name in ("opening_tokens", "judge_opening_tokens"):
+    for name in ("policy_opening_tokens", "judge_opening_tokens"):
         value, source = found[name]
         assert "cannot be played here (task " in source
         assert "there is no sandbox)" in source
@@ -191,17 +192,19 @@ def test_tasks_that_cannot_be_played_here_are_read_all_the_same(recipe):
 def test_episodes_that_cannot_be_played_are_guessed_within_a_factor_of_two(monkeypatch):
     recipe = load_recipe(GUESS)
     domain = load_domain(recipe.domain.name, {})
-    tokenizers = dict.fromkeys(ROLES, tokenizer_of("no/such/model")[0])
+    tokenizers = dict.fromkeys(SHORT_FORM, tokenizer_of("no/such/model")[0])
     tasks = domain.tasks("train", 3, 0)
-    played = measure(domain, [play(domain, task, 10, [])[0] for task in tasks], tokenizers)
+    episodes = [play(domain, task, 10, [])[0] for task in tasks]
+    played = measure(domain, episodes, tokenizers, SHORT_FORM)
 
     def broken(self: object, response: str) -> None:
         raise EpisodeError("t", "no engine")
 
     monkeypatch.setattr(type(domain.environment()), "step", broken)
-    guessed = measure(domain, [play(domain, task, 10, [])[0] for task in tasks], tokenizers)
-    assert played["question_tokens"] == guessed["question_tokens"] == 0
-    prompts = set(MEASURED) - {"adapter_prompt_tokens", "question_tokens"}
+    episodes = [play(domain, task, 10, [])[0] for task in tasks]
+    guessed = measure(domain, episodes, tokenizers, SHORT_FORM)
+    assert played["policy_question_tokens"] == guessed["policy_question_tokens"] == 0
+    prompts = set(MEASURED) - {"adapter_prompt_tokens", "policy_question_tokens"}
     ratios = {name: guessed[name] / played[name] for name in prompts}
     assert {name: ratio for name, ratio in ratios.items() if not 0.5 < ratio < 2} == {}
 
@@ -226,9 +229,9 @@ def test_data_that_are_elsewhere_have_stand_ins(recipe, monkeypatch):
     assumed = assume(recipe, [])
     assert (
         "stand-ins, a rough guide: the recipe's data are not here"
-        in (assumed.sources["opening_tokens"])
+        in (assumed.sources["policy_opening_tokens"])
     )
-    assert 10 < assumed.opening_tokens < 100
+    assert 10 < assumed.roles["policy"].opening_tokens < 100
 
 
 def test_data_that_cannot_be_used_are_an_error_all_the_same(recipe):
@@ -248,7 +251,7 @@ def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
     assert "judge_turn_tokens=NUMBER" in said
     assert " turn_tokens" not in said
     assert "\n" not in said
-    assert assume(recipe, ALL).opening_tokens == 100
+    assert assume(recipe, ALL).roles["policy"].opening_tokens == 100
 
 
 def test_shipped_models_that_are_not_there_are_one_line(recipe, monkeypatch, tmp_path):

@@ -135,8 +135,13 @@ def recipe_of(folder: Path, *changes: str, observe: str = "image") -> Recipe:
     )
 
 
+ROLES = ("policy", "judge")
 GIVEN = [
-    *(f"{role}{name}_tokens=10" for role in ("", "judge_") for name in ("opening", "question")),
+    *(
+        f"{role}_{name}_tokens=10"
+        for role in ("policy", "judge")
+        for name in ("opening", "question")
+    ),
     *("policy_turn_tokens=0", "judge_turn_tokens=0", "adapter_prompt_tokens=10", "episode_steps=3"),
     *("policy_quoted=0", "policy_answer_tokens=5", "judge_answer_tokens=5"),
 ]
@@ -150,8 +155,8 @@ def lines_of(recipe: Recipe) -> dict[str, float | None]:
 def test_a_plan_counts_screenshots_by_itself(folder: Path) -> None:
     seen, read = (lines_of(recipe_of(folder, observe=how)) for how in ("image", "text"))
     each = tokens_of(str(folder), 320, 420)
-    assert seen["image_tokens"] == seen["judge_image_tokens"] == each
-    assert "image_tokens" not in read
+    assert seen["policy_image_tokens"] == seen["judge_image_tokens"] == each
+    assert "policy_image_tokens" not in read
     episodes, prompts = seen["episodes"], seen["policy: prompts"]
     assert episodes is not None
     assert prompts is not None

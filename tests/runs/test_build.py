@@ -66,7 +66,8 @@ def test_a_judges_model_is_made_once() -> None:
         made.append(object())
         return made[-1]
 
-    build_judge(recipe.judge, load_domain(recipe.domain.name, recipe.domain.options), make)
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    build_judge(recipe.judges["judge"], domain, make)
     assert len(made) == 1
 
 

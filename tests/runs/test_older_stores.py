@@ -105,7 +105,7 @@ def test_an_older_run_is_opened_exported_and_reported(
 def test_an_older_run_takes_nothing_more(older: Path) -> None:
     with closing(Store(older / "run.sqlite")) as store:
         before = store.dump()
-        with pytest.raises(StoreError, match="which this version reads and does not continue"):
+        with pytest.raises(StoreError, match="which this version reads but does not write"):
             store.forget_texts(2)
         assert store.dump() == before
 
@@ -116,5 +116,5 @@ def test_an_older_run_is_not_resumed(
     assert call(monkeypatch, "resume", str(older)) == 2
     said = capsys.readouterr().err.strip()
     assert len(said.splitlines()) == 1
-    assert said.endswith("resume it with that version, or train again in another directory")
+    assert said.endswith("version that wrote it, or train again in another directory")
     assert sorted(path.name for path in older.iterdir()) == ["recipe.yaml", "run.sqlite"]

@@ -196,6 +196,40 @@ def test_a_page_lets_nothing_out_and_only_its_own_script_in(made: Path) -> None:
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
 
 
+def test_every_judge_of_a_run_is_shown(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 3, judges=("judge", "critic"))
+    page = report(run)
+    (facts,) = facts_in(page)["runs"]
+    judge, critic = facts["judges"]
+    assert (judge["name"], critic["name"]) == ("judge", "critic")
+    assert facts["roles"] == ["policy", "judge", "critic", "adapter"]
+    levels = [one["verdicts"][0]["gain"]["after"]["estimate"] for one in (judge, critic)]
+    assert levels == [pytest.approx(0.8), pytest.approx(0.7)]
+    for one in (judge, critic):
+        curves = {curve["name"]: curve for curve in one["curves"]}
+        assert [p["iteration"] for p in curves["balanced Process Acc"]["points"]] == [0, 3]
+        assert [p["iteration"] for p in curves["Outcome Acc, rollouts"]["points"]] == [1, 2, 3]
+        with closing(Store(run / "run.sqlite")) as store:
+            [(approved,)] = store.query(
+                "SELECT COUNT(*) FROM (SELECT SUM(score) AS total FROM judgements"
+                " JOIN trajectories ON number = trajectory WHERE iteration = 3 AND role = ?"
+                " AND outcome = 1 GROUP BY number, step) WHERE total > 0",
+                one["name"],
+            )
+        assert one["disagreements"][-1]["counts"]["won_approved"] == approved
+    assert judge["disagreements"] != critic["disagreements"]
+    step = chunk_in(page, facts["index"]["rows"][0][0])[0]["steps"][0]
+    assert [by for *_, by in step["judgements"]] == ["judge"] * 3 + ["critic"] * 3
+
+
+def test_the_reward_shown_is_of_the_weighted_scores_of_all_judges() -> None:
+    episode = cast(Episode, SimpleNamespace(outcome=-1, reward=None))
+    rewards = Rewards(1.0, "integrated", judges={"critic": 3.0})
+    scores = {"judge": [1, 1, 1], "critic": [-1, 1]}
+    assert rewards.of(episode, scores, False) == pytest.approx(-1 + (1 + 3 * 0) / 4)
+    assert rewards.of(episode, {}, False) == -1
+
+
 # --- what there may be little of
 
 

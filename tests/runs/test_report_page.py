@@ -293,6 +293,21 @@ def test_a_sample_says_how_many_of_how_many(chromium: Any, tmp_path: Path) -> No
     opened.page.close()
 
 
+def test_every_judge_is_drawn_and_signs_its_judgements(chromium: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 2, judges=("judge", "critic"))
+    opened = open_report(chromium, report_of(tmp_path, run))
+    for card in ("#answer-judge", "#answer-disagreement"):
+        assert opened.page.locator(f"{card} h4").all_inner_texts() == ["judge", "critic"]
+    assert "Judge, held out: critic" in opened.text("#curves")
+    assert "μ = p₊ + p₋: critic" in opened.text("#diagnostics")
+    opened.page.wait_for_selector("#trajectories .step .judgement")
+    signs = opened.page.locator("#trajectories .step >> nth=0").locator(".judgement")
+    assert signs.count() == 6
+    assert [("critic" in text) for text in signs.all_inner_texts()] == [False] * 3 + [True] * 3
+    assert opened.complaints == []
+    opened.page.close()
+
+
 def test_runs_stand_side_by_side(chromium: Any, tmp_path: Path) -> None:
     runs = [make_run(tmp_path / name, 3) for name in ("one", "two")]
     opened = open_report(chromium, report_of(tmp_path, *runs))

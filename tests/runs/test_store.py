@@ -303,7 +303,7 @@ def test_an_evaluation_is_read_back(store: Store) -> None:
     labels = {"e1": [1] * len(held_out.steps)}
     episodes = [held_out, more]
     store.record_evaluation(
-        evaluation_record(0, {"ood": rows}, {"e1": counted}, metrics, episodes, labels)
+        evaluation_record(0, {"ood": rows}, {"judge": {"e1": counted}}, metrics, episodes, labels)
     )
     assert store.judge_eval_labels() == labels
     read, _ = store.judge_eval_episodes()
@@ -503,7 +503,7 @@ def live(store: Store, pool: Pool, iteration: int) -> None:
         evaluation_record(
             iteration,
             {"ood": [("a", "pick", 1, 4)]},
-            {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
+            {"judge": {"e": {"good steps": (1, 2), "bad steps": (3, 4)}}},
             {"m": 1},
         )
     )
@@ -540,7 +540,7 @@ def test_the_evaluation_before_training_is_not_forgotten(store: Store) -> None:
         evaluation_record(
             0,
             {"ood": [("a", "pick", 1, 4)]},
-            {"e": {"good steps": (1, 2), "bad steps": (3, 4)}},
+            {"judge": {"e": {"good steps": (1, 2), "bad steps": (3, 4)}}},
             {"m": 1.0},
         )
     )

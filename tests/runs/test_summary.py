@@ -44,7 +44,7 @@ def closing(
             "evaluation/judge/unparsable_rate": unreadable,
             **({"judge/updates": 4.0} if trained else {}),
         }
-        judged = {str(i): counts for i in range(20) if counts is not None}
+        judged = {"judge": {str(i): counts for i in range(20) if counts is not None}}
         store.record_evaluation(evaluation_record(iteration, {"in_domain": rows}, judged, metrics))
     pool = Pool([Task("root", "", "", {})], 0.2, 0.8)
     lines = closing_lines(folder, store, RECIPE, pool, 60.0)
@@ -136,7 +136,7 @@ def test_a_judge_that_writes_tests_is_spoken_of_by_what_they_are_counted_by(tmp_
         judged = {str(i): {"UT": (passed, 8), "Detect": (1, 8)} for i in range(20)}
         rows = {"in_domain": [("a", "", 1, 1)]}
         metrics = {"judge/updates": 4.0}
-        store.record_evaluation(evaluation_record(iteration, rows, judged, metrics))
+        store.record_evaluation(evaluation_record(iteration, rows, {"judge": judged}, metrics))
     pool = Pool([Task("r", "")], 0.2, 0.8)
     lines = closing_lines(tmp_path, store, RECIPE, pool, 60.0)
     handed = RECIPE.domain.model_copy(update={"name": "object(__main__.Lights)"})

@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.engines import EngineConfig
 from rlanything.config.recipe import DomainConfig, Recipe
@@ -26,7 +28,6 @@ from rlanything.config.sections import (
     CurriculumConfig,
     EnvironmentConfig,
     EvaluationConfig,
-    FeedbackConfig,
     LoopConfig,
     StoreConfig,
     TrackerConfig,
@@ -59,7 +60,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "`policy`": PolicyConfig,
     "`judge`": JudgeConfig,
     "`adapter`": AdapterConfig,
-    "`feedback`": FeedbackConfig,
+    "`feedback`": FeedbackSettings,
     "`curriculum`": CurriculumConfig,
     "`loop`": LoopConfig,
     "`environment`": EnvironmentConfig,
@@ -124,7 +125,11 @@ def _rows(section: type[BaseModel]) -> Iterator[str]:
 def _default(value: Any) -> str:
     if isinstance(value, BaseModel):
         named = getattr(value, "name", None)
-        return f"`{{name: {named}}}`" if isinstance(value, EngineConfig) else "its defaults"
+        return (
+            f"`{{name: {named}}}`"
+            if isinstance(value, EngineConfig | FunctionConfig)
+            else "its defaults"
+        )
     return f"`{json.dumps(value, default=str)}`"
 
 

@@ -346,20 +346,21 @@ class Rule:
     """What a role does that the rule is about; empty: anything."""
 
 
+JUDGES = ("scores",)
 RULES: Mapping[str, Rule] = {
     "judge collapse": Rule(
         _judge_collapse,
         "nearly all its answers are one and the same while episodes end both ways",
         "try {section}.learning_rate lower, feedback.judge_reward.options.balance=outcome, or a "
         "higher {section}.temperature; `rlanything judge-check` asks it more",
-        ("scores",),
+        JUDGES,
     ),
     "judge unreadable": Rule(
         _judge_unreadable,
         "many judgements hold no score",
         "have the {role}'s prompt end with the form of the answer, or take a {section}.model that "
         "keeps to it; of answers that were cut off or withheld another warning speaks",
-        ("scores",),
+        JUDGES,
     ),
     "foreign judge": Rule(
         _foreign_judge,
@@ -367,20 +368,20 @@ RULES: Mapping[str, Rule] = {
         "set {section}.model to one that knows it (`rlanything nano build --domain module:Class` "
         "makes one from the domain's own oracle), or raise {section}.max_tokens if its answers "
         "are cut off",
-        ("scores",),
+        JUDGES,
     ),
     "judge accuracy": Rule(
         _judge_worse,
         "balanced Process Acc (or UT, or Outcome Acc) falls, significantly",
         "try {section}.learning_rate lower, or go back to a checkpoint before the fall",
-        ("scores",),
+        JUDGES,
     ),
     "mu": Rule(
         _low_mu,
         "mu is at most 1 for several iterations",
         "more judgements cannot help such a judge: try a stronger {section}.model, or "
         "feedback.policy_reward=outcome until it is better than chance",
-        ("scores",),
+        JUDGES,
     ),
     "weight ratio": Rule(
         _lopsided_weights,
@@ -388,14 +389,14 @@ RULES: Mapping[str, Rule] = {
         "if it is the tasks, see that curriculum.adapt_tasks is on and its candidates are "
         "accepted, or choose others; feedback.judge_reward.options.balance=outcome evens it out; "
         "if it is the {role}, try a stronger {section}.model",
-        ("scores",),
+        JUDGES,
     ),
     "reward hacking": Rule(
         _reward_hacking,
         "the mean score of lost episodes rises, significantly or by a leap, and success does not",
         "run `rlanything judge-check`, try feedback.policy_lambda lower, and train the {role} "
         "({section}.learning_rate) if it is frozen",
-        ("scores",),
+        JUDGES,
     ),
     "mismatch": Rule(
         _mismatch,
@@ -492,7 +493,8 @@ class Warned:
 
 
 def find_warnings(history: Mapping[int, Numbers], roles: Mapping[str, str]) -> list[Warned]:
-    """Returns each warning once a role, in the order in which the rules first held.
+    """Returns each warning once, in the order in which the rules first held: a rule about judges
+    once for each judge, another for the first role of which it holds.
 
     `history`: the metrics by iteration; `roles`: what each role does, by name."""
     past: list[Numbers] = []
@@ -503,9 +505,10 @@ def find_warnings(history: Mapping[int, Numbers], roles: Mapping[str, str]) -> l
         past.append(history[iteration])
         for name, rule in RULES.items():
             for role, does in roles.items():
-                if (name, role) in found or (rule.does and does not in rule.does):
+                key = name, role if rule.does == JUDGES else ""
+                if key in found or (rule.does and does not in rule.does):
                     continue
                 if (message := rule.check(past, role)) is not None:
                     remedy = rule.remedy.format(role=role, section=role_key(role))
-                    found[name, role] = Warned(iteration, name, message, remedy)
+                    found[key] = Warned(iteration, name, message, remedy)
     return list(found.values())

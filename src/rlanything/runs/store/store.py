@@ -80,9 +80,10 @@ class Store:
         if self._version != SCHEMA_VERSION:
             written = dict(self.query("SELECT key, value FROM run WHERE key = 'version'"))
             raise StoreError(
-                f"{self._db.path} is of rlanything {visible(written.get('version', '?'))}, which "
-                "this version reads and does not continue: resume it with that version, or train "
-                "again in another directory"
+                f"{self._db.path} has schema {self._version} (rlanything "
+                f"{visible(written.get('version', '?'))}), which this version reads but does not "
+                "write: resume it with the version that wrote it, or train again in another "
+                "directory"
             )
 
     def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
