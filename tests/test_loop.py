@@ -233,9 +233,9 @@ class KillingProgress(Progress):
 
             def killing(count: int) -> None:
                 if name == "rollouts" and not self.killed:
-                    environments = self.run._environments
-                    assert environments is not None
-                    self.killed = environments.process_ids[0]
+                    opened = self.run._session.opened
+                    assert opened is not None
+                    self.killed = opened.environments.process_ids[0]
                     os.kill(self.killed, signal.SIGKILL)
                 advance(count)
 

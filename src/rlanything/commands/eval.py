@@ -53,9 +53,9 @@ def evaluate_target(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure success on held-out tasks, with its 95% interval."""
-    from rlanything.runs.eval_target import EvalRequest, run_eval, selection_rule
+    from rlanything.runs.eval_target import EvalArgs, run_eval, selection_rule
 
-    request = EvalRequest(
+    request = EvalArgs(
         target,
         split,
         episodes,

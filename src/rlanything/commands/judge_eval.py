@@ -47,9 +47,9 @@ def judge_eval(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure Process Acc and Outcome Acc of a judge on a run's trajectories, read only."""
-    from rlanything.runs.judge_target import JudgeEvalRequest, run_judge_eval
+    from rlanything.runs.judging.stored import JudgeEvalArgs, run_judge_eval
 
-    request = JudgeEvalRequest(
+    request = JudgeEvalArgs(
         judge,
         Path(judge) if trajectories is None else trajectories,
         overrides or [],

@@ -61,8 +61,8 @@ def serve(
         raise ServeError(
             f"serving needs {missing.name}: pip install 'rlanything[serve]'"
         ) from missing
-    from rlanything.runs.judge_source import JudgeSource
-    from rlanything.runs.learning_judge import open_learning_judge
+    from rlanything.runs.judging.learning import open_learning_judge
+    from rlanything.runs.judging.source import JudgeSource
     from rlanything.serving.batching import BatchingJudge
     from rlanything.serving.learning import LearningJudge
 

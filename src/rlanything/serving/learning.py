@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import OnJudgements, StepJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
-from rlanything.runs.learning_judge import LearningJudgeRun
+from rlanything.runs.judging.learning import LearningJudgeRun
 from rlanything.seeds import derive
 from rlanything.serving.messages import EpisodeName
 

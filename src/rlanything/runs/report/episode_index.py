@@ -18,7 +18,7 @@ from rlanything.algorithm.feedback import (
     integrated_feedback,
 )
 from rlanything.engines.images import IMAGE_NAME
-from rlanything.runs.inside import IMAGES, inside
+from rlanything.runs.paths import IMAGES, run_path
 from rlanything.runs.report.history import Episode
 from rlanything.runs.report.pointing import pointed_at, pointer_size
 from rlanything.runs.report.sampling import Shown
@@ -189,7 +189,7 @@ def _add_images(store: Store, directory: Path, episodes: Sequence[Episode], page
         ):
             if name in pages.images or _known_name(str(name)) is None:
                 continue
-            path = inside(directory, IMAGES, name)
+            path = run_path(directory, IMAGES, name)
             if not path.is_file():
                 continue
             size = path.stat().st_size

@@ -29,8 +29,8 @@ from rlanything.plugins import CODE_VARIABLE, IMPORTS
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.checkpoint import checkpoint_name
-from rlanything.runs.inside import CHECKPOINTS, RECIPE, STORE, inside
-from rlanything.runs.lock import RunLock
+from rlanything.runs.directory import run_lock
+from rlanything.runs.paths import CHECKPOINTS, RECIPE, STORE, run_path
 from rlanything.runs.refusals import check_feedback, on_judged_steps
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.database import StoreError
@@ -112,7 +112,7 @@ class Cell:
 
     def _check_recipe(self) -> None:
         try:
-            there = load_recipe(inside(self.folder, RECIPE), known=self.recipe)
+            there = load_recipe(run_path(self.folder, RECIPE), known=self.recipe)
         except RecipeError as error:
             raise GridError(f"{self.folder} is in the way: {error}; choose another --out") from None
         one, two = (recipe.model_dump(exclude=MAY_DIFFER) for recipe in (there, self.recipe))
@@ -229,7 +229,7 @@ def run_grid(
     stopper = Stopper()
     total = sum(cell.recipe.loop.iterations for cell in cells)
     with (
-        RunLock(out),
+        run_lock(out),
         stopper.listening(),
         progress.live(),
         progress.phase("grid", total, "iterations") as advance,

@@ -21,7 +21,7 @@ from rlanything.progress import Progress
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.runs.build import build_chat_model, build_judge
 from rlanything.runs.directory import day_begun
-from rlanything.runs.inside import IMAGES, RECIPE, STORE, check_plain
+from rlanything.runs.paths import IMAGES, RECIPE, STORE, reject_links
 from rlanything.runs.recovery import last_position
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
@@ -103,7 +103,7 @@ def check_judge(
     `StoreError` or `ModelError` where its files cannot be used."""
     if not (run / RECIPE).is_file():
         raise RecipeError(f"{run} is not a run directory: it has no {RECIPE}")
-    check_plain(run)
+    reject_links(run)
     recipe = load_recipe(run / RECIPE, allow_code=allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     name = recipe.one_judge(role)
