@@ -147,7 +147,7 @@ def _components(
     judges: dict[str, Judge] = {}
     for name, role in recipe.judges.items():
         build = partial(chat_models.build, name)
-        judges[name] = parts.judge or build_judge(role, domain, build, role_key(name))
+        judges[name] = parts.judge_of(name) or build_judge(role, domain, build, role_key(name))
     build = partial(chat_models.build, recipe.rewriting)
     adapter = parts.adapter or build_adapter(
         recipe.adapter, domain, build, role_key(recipe.rewriting)

@@ -93,7 +93,7 @@ class EvalArgs:
     allow_code: bool = False
     """Whether code that a recipe or a run names may be imported."""
     role: str | None = None
-    """The judge that chooses, in a recipe with several; None: the only one."""
+    """Name of the judge that chooses, in a recipe with several; None: the only one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ result is bit for bit that of a run that was never stopped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -34,7 +34,7 @@ class Trainer:
         recipe: Source | RunPlan,
         *,
         domain: Domain | None = None,
-        judge: Judge | None = None,
+        judge: Judge | Mapping[str, Judge] | None = None,
         adapter: Adapter | None = None,
         loss: Loss | None = None,
         advantage: Advantage | None = None,
@@ -47,9 +47,10 @@ class Trainer:
 
         `recipe`: name of a shipped recipe, path, mapping, `Recipe`, or a plan made of all but
         `progress`. Objects for `domain`, `judge`, `adapter`, and the policy's `loss` and
-        `advantage`, replace what the recipe names. `overrides`: `{"section.key": value}`, or lines
-        `section.key=value` as on the command line. `allow_code`: import what the recipe names as
-        `module:name`; what an override names is always imported.
+        `advantage`, replace what the recipe names; of several judges, give `judge` by the names of
+        their roles. `overrides`: `{"section.key": value}`, or lines `section.key=value` as on
+        the command line. `allow_code`: import what the recipe names as `module:name`; what an
+        override names is always imported.
 
         Raises `RecipeError` if the recipe is wrong or the directory exists, `DomainError`,
         `ModelError`, `JudgeError` or `TrackerError` if a part cannot be set up: all are ValueErrors
@@ -67,7 +68,7 @@ class Trainer:
         run_dir: str | Path,
         *,
         domain: Domain | None = None,
-        judge: Judge | None = None,
+        judge: Judge | Mapping[str, Judge] | None = None,
         adapter: Adapter | None = None,
         loss: Loss | None = None,
         advantage: Advantage | None = None,
