@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from rlanything.config.problems import RecipeError
+from rlanything.config.trust import names_in
 from rlanything.config.yaml import typed, visible
 
 PACKAGE = Path(__file__).parents[1]
@@ -63,17 +64,14 @@ def find_recipe(source: str | Path) -> Path:
 
 
 def ships_module(domain: object, folder: Path | None) -> list[str]:
-    """Returns the names of a recipe's domain and of its agent's program where their module is one
-    that ships beside the recipes, and so is as good as installed. `folder`: that of the recipe's
-    file."""
+    """Returns all that a recipe's domain names as `module:name` of a module that ships with the
+    recipes, and so is as good as installed. `folder`: that of the recipe's file."""
     if not isinstance(domain, dict):
         return []
     examples = shipped_folder("examples").resolve()
     if str(domain.get("module_folder") or folder) != str(examples):
         return []
-    options = domain.get("options")
-    named = [domain.get("name"), options.get("solve") if isinstance(options, dict) else None]
-    return [name for name in named if isinstance(name, str) and _ships(name, examples)]
+    return [name for name in names_in(domain) if _ships(name, examples)]
 
 
 def see_shipped(name: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, get_args
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, TypeAlias
 
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import Capabilities, Domain
 from rlanything.domains.templates import CRITIC_STEP, Templates, reasons, rejecters
 from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 
@@ -24,23 +26,24 @@ _PLACEHOLDERS: dict[str, frozenset[str]] = {
 }
 
 
-class ScreenDomain:
+class ScreenDomain(Domain):
     """A domain whose observations are screens, each the whole of what is seen: its prompts, in two
     stages where critics are, and what its models are shown.
 
     `package`: the domain's, with a folder `prompts`; `adapter`: the placeholders that are its own;
-    `folder`: the user's templates, None without. Raises `DomainError` as `Templates` does, and for
-    an `observe` that is not one of `Observed`."""
+    `folder`: the user's templates, None without. Raises `DomainError` as `Templates` does."""
 
     def __init__(
-        self, package: str, adapter: frozenset[str], folder: str | None, observe: Observed
+        self, package: str, adapter: frozenset[str], folder: Path | None, observe: Observed
     ) -> None:
-        if observe not in get_args(Observed):
-            raise DomainError(f"observe is {observe!r}: use one of {', '.join(get_args(Observed))}")
-        self.shows_images = observe != "text"
+        self._shows_images = observe != "text"
         self._shows_text = observe != "image"
         own = {"adapter": adapter | {"direction", "task", "critics"}}
         self._templates = Templates(package, {**_PLACEHOLDERS, **own}, folder)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, shows_images=self._shows_images, staged_critics=True)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         """Returns the last step with the screens before and after it."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rlanything.domains.base import ProgramDomain
+from rlanything.domains.base import Domain
 from rlanything.evaluation.alphacodium import alphacodium
 from rlanything.evaluation.mpsc import mpsc
 from rlanything.evaluation.programs import Method, RepairRequest, TaskPrograms
@@ -39,7 +39,7 @@ class PairBench:
     """A `Bench` of the policy and the judge of a run, which counts what they are asked."""
 
     def __init__(
-        self, domain: ProgramDomain, policy: LanguagePolicy, judge: UnitTestJudge, seed: int
+        self, domain: Domain, policy: LanguagePolicy, judge: UnitTestJudge, seed: int
     ) -> None:
         self._domain, self._policy, self._judge, self._seed = domain, policy, judge, seed
         self._written = 0

@@ -19,7 +19,7 @@ from typing import Any
 
 from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
-from rlanything.domains.base import DomainError, UnitTestDomain
+from rlanything.domains.base import Domain, DomainError
 from rlanything.domains.registry import load_domain
 from rlanything.domains.teaching import UnitTestPlan, UnitTestTeacher
 from rlanything.engines.base import Sampling
@@ -82,12 +82,12 @@ class UnitTestDomainBuilder:
             "rewritten_tests": plan.rewritten_tests,
         }
         domain = load_domain(plan.domain, options)
-        if not isinstance(domain, UnitTestDomain):
+        if domain.capabilities.judge != "tests":
             raise DomainError(
-                f"domain {plan.domain} has no run_tests(): implement UnitTestDomain, or let "
-                "nano_teacher() return a StepTeacher"
+                f"domain {plan.domain} has a judge of steps: say judge='tests' in its "
+                "capabilities, or let nano_teacher() return a StepTeacher"
             )
-        self._domain: UnitTestDomain = domain
+        self._domain: Domain = domain
         self._pool = EnvironmentPool(plan.domain, options, workers, 120.0)
         self._shape = Shape(plan.hidden, plan.layers, plan.heads)
 

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args
 
-from rlanything.domains.base import (
-    Domain,
-    DomainError,
-    InvalidTask,
-    Refused,
-    StagedCriticDomain,
-)
+from rlanything.domains.base import Domain, DomainError, InvalidTask, Refused
 from rlanything.domains.registry import NoTask, checked_task
 from rlanything.engines.base import Sampling
 from rlanything.plugins import PluginError
@@ -130,17 +124,14 @@ class LLMAdapter:
         """`critics_per_task`: failed rollouts that are summarised for one proposal; None: all.
         `rejected_by`: whether the steps marked as bad are those that every one of the m judgements
         scored -1, or at least one. `critic_stages`: 2 for a critic made of summaries of these
-        steps, where the domain is a `StagedCriticDomain`."""
+        steps, where the domain has `staged_critics`."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self._tries = tries
         self._critics_per_task = critics_per_task
         self._rejected_by: Literal["all", "some"] = rejected_by
-        self._staged: StagedCriticDomain | None = None
-        if critic_stages == 2:
-            assert isinstance(domain, StagedCriticDomain)
-            self._staged = domain
+        self._critic_stages = critic_stages
 
     def propose(
         self, requests: Sequence[RewriteRequest], iteration: int, seed: int
@@ -184,11 +175,11 @@ class LLMAdapter:
     def _critic_prompts(self, failed: Sequence[JudgedTrajectory], seed: int) -> list[Messages]:
         """Returns the chats that ask for critics; in two stages they hold summaries of steps."""
         rejected = [rejected_steps(judged, self._rejected_by) for judged in failed]
-        if self._staged is None:
+        if self._critic_stages == 1:
             return list(map(self._domain.critic_prompt, failed, rejected))
         chats = [
             ChatRequest(
-                self._staged.step_critic_prompt(judged, i),
+                self._domain.step_critic_prompt(judged, i),
                 (derive(seed, "step critic", judged.trajectory.id, i),),
             )
             for judged, steps in zip(failed, rejected, strict=True)
@@ -197,7 +188,7 @@ class LLMAdapter:
         texts = iter(self._texts(chats))
         summaries = [{i: next(texts) for i in steps} for steps in rejected]
         return [
-            self._staged.staged_critic_prompt(
+            self._domain.staged_critic_prompt(
                 judged, {i: text for i, text in of_steps.items() if text is not None}
             )
             for judged, of_steps in zip(failed, summaries, strict=True)

@@ -19,7 +19,7 @@ from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
 from rlanything.config.yaml import typed
-from rlanything.domains.base import Domain, ProgramDomain
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.engines.shipped import is_path
 from rlanything.evaluation.choosing import (
@@ -39,7 +39,7 @@ from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import build_chat_model, build_judge, build_policy, shows_images
+from rlanything.runs.build import build_chat_model, build_judge, build_policy
 from rlanything.runs.directory import day_begun
 from rlanything.runs.inside import RECIPE, check_plain
 from rlanything.runs.recovery import last_position
@@ -207,7 +207,7 @@ def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalRes
             recipe.domain.options,
             recipe.environment.workers if request.workers is None else request.workers,
             recipe.environment.timeout_seconds,
-            images if shows_images(domain) else None,
+            images if domain.capabilities.shows_images else None,
         ) as environments,
     ):
         result = evaluate(
@@ -251,7 +251,7 @@ def _bench(
     if request.select is None or request.select.method == BEST_OF:
         return None
     method, n = request.select.method, request.select.attempts
-    if not isinstance(domain, ProgramDomain) or not isinstance(judge, UnitTestJudge):
+    if not domain.capabilities.repairs_programs or not isinstance(judge, UnitTestJudge):
         raise RecipeError(
             f"--select {method}-{n}: {request.target} has no judge that writes unit tests of "
             f"programs, by which this method chooses; use best-of-{n}"

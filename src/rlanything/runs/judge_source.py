@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
-from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.shipped import NAMES
 from rlanything.progress import Progress
@@ -86,7 +86,7 @@ class JudgeSource:
         if self.domain is not None and (is_recipe(self.name) or is_run(self.name)):
             raise RecipeError("--domain: a run and a recipe have their own; leave it out")
         domain = load_domain(recipe.domain.name, recipe.domain.options)
-        if isinstance(domain, UnitTestDomain):
+        if domain.capabilities.judge == "tests":
             raise RecipeError(
                 f"{self.name}: judges of this domain write tests and score no steps; name another"
             )

@@ -15,7 +15,7 @@ from rich.table import Table
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import LabellerConfig
-from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import Counts, level
 from rlanything.evaluation.intervals import Interval
@@ -136,12 +136,13 @@ def run_judge_eval(request: JudgeEvalRequest, progress: Progress) -> JudgeEvalRe
     own = of_judge if same else ["judge={}"]
     recipe = load_recipe(request.run / RECIPE, own, allow_code=request.allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    if isinstance(domain, UnitTestDomain) and request.labellers:
+    writes_tests = domain.capabilities.judge == "tests"
+    if writes_tests and request.labellers:
         raise RecipeError(
             "--labeller: judges of this domain write tests, which programs label; leave it out"
         )
     judging = _judge_recipe(request, progress)
-    played, recorded = _trajectories(request, isinstance(domain, UnitTestDomain))
+    played, recorded = _trajectories(request, writes_tests)
     day, models = day_begun(request.run), Here(judging.threads)
     config, images = judging.judge, (request.run / IMAGES,)
     judge = build_judge(

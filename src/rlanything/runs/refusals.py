@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.sections import FeedbackConfig
-from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.base import Domain
 
 OF_JUDGED_STEPS = ("judge_lambda", "judge_normalization", "judge_balance", "policy_comparison")
 """Settings of feedback that nothing reads where the judge writes tests: it scores no steps."""
@@ -61,7 +61,7 @@ def on_judged_steps(recipe: Recipe) -> list[str]:
 
 def check_feedback(recipe: Recipe, domain: Domain) -> None:
     """Raises `RecipeError` for feedback on judged steps, where the judge writes tests."""
-    if isinstance(domain, UnitTestDomain) and (changed := on_judged_steps(recipe)):
+    if domain.capabilities.judge == "tests" and (changed := on_judged_steps(recipe)):
         raise RecipeError(
             f"feedback.{changed[0]} changes nothing where the judge writes tests, as in "
             f"{recipe.domain.name}: leave it out"

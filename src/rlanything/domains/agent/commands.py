@@ -244,33 +244,23 @@ def _tail(file: IO[bytes]) -> str:
 
 
 def command_options(
-    words: Any,
-    outcome: Any,
+    words: Sequence[str],
+    outcome: OutcomeOf,
     folder: str | None,
     shown: Sequence[str],
-    variables: Mapping[str, str],
-    memory_mb: Any,
+    variables: Mapping[str, Any],
+    memory_mb: int,
     contained: bool,
-    check: Any,
+    check: Sequence[str],
 ) -> CommandOptions:
     """Returns checked options. Raises `DomainError` for what cannot be run."""
-    for name, given in (("command", words), ("check", check)):
-        listed = isinstance(given, list | tuple) and (len(given) > 0 or name == "check")
-        if not listed or not all(isinstance(word, str) for word in given):
-            raise DomainError(f"{name} must be a list of words, such as [python, {name}.py]")
     if check and not contained:
         raise DomainError("check needs a box: what is not contained is not ended for certain")
-    if outcome not in ("last_line", "exit_code"):
-        raise DomainError(f"outcome is {outcome!r}: use last_line or exit_code")
-    if type(memory_mb) is not int or memory_mb < 64:
-        raise DomainError(f"memory_mb is {memory_mb!r}: give a whole number from 64 on")
     paths = [Path(place).absolute() for place in (folder or ".", *shown)]
     missing = next((path for path in paths if not path.exists()), None)
     if missing is not None:
         raise DomainError(f"{missing} is not there: give folder and shown what the command reads")
-    if not isinstance(variables, Mapping) or any(
-        value is None or isinstance(value, list | Mapping) for value in variables.values()
-    ):
+    if any(value is None or isinstance(value, list | Mapping) for value in variables.values()):
         raise DomainError(
             f"variables is {variables!r:.80}: give each name a value, such as {{NAME: value}}, "
             "with a blank after the colon"

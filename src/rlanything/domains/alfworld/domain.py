@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Literal
+from typing import Any, Literal
 
 from rlanything.domains.alfworld.assets import package_folder
-from rlanything.domains.alfworld.commands import ACTION_MARKER, LISTINGS, Listing
+from rlanything.domains.alfworld.commands import ACTION_MARKER, Listing
 from rlanything.domains.alfworld.dataset import dataset_tasks
 from rlanything.domains.alfworld.environment import AlfWorldEnvironment
 from rlanything.domains.alfworld.expert import plan
@@ -17,7 +17,14 @@ from rlanything.domains.alfworld.nano_prompts import NanoPrompts
 from rlanything.domains.alfworld.paper_prompts import PaperPrompts
 from rlanything.domains.alfworld.step_labels import step_labels
 from rlanything.domains.alfworld.tasks import load_game, tasks, with_goal
-from rlanything.domains.base import DomainError, Finding, InvalidTask
+from rlanything.domains.base import (
+    Domain,
+    DomainError,
+    DomainOptions,
+    File,
+    Finding,
+    InvalidTask,
+)
 from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Direction,
@@ -25,7 +32,6 @@ from rlanything.records import (
     Messages,
     Step,
     Task,
-    Trajectory,
 )
 
 _FIELD = re.compile(
@@ -34,41 +40,44 @@ _FIELD = re.compile(
 )
 
 
-class AlfWorld:
-    """Household games in text, generated unless `data` names a folder of downloaded ones.
+class AlfWorld(Domain):
+    """Household games in text, generated unless `data` names a folder of downloaded ones."""
 
-    `receptacles`, `objects`: fewest and most of each in a generated scene. `kinds`: the task types.
-    `data`: AlfWorld's own games (the `json_2.1.1` folder that `alfworld-download` makes); scene
-    sizes are then theirs. `style`: whose prompts, `nano` (short, for the nano models) or `paper`
-    (full length, for large ones). `commands`: whether prompts list the possible commands,
-    `numbered`, as a `list`, or `none`; with numbers or a list, responses may name one in a box.
-    None: `numbered` with the paper's style, which is the only one that can. `idle_actions`: whether
-    look, inventory and examine are possible. `prompts`: a folder whose .txt files replace those of
-    the style. Raises `DomainError` for options it cannot use."""
+    class Options(DomainOptions):
+        receptacles: Sequence[int] = (4, 7)
+        """Fewest and most receptacles of a generated scene."""
+        objects: Sequence[int] = (5, 9)
+        """Fewest and most objects of a generated scene."""
+        kinds: Sequence[str] = KINDS
+        """Task types."""
+        prompts: File | None = None
+        """Folder whose .txt files replace the prompts of the style."""
+        data: str | None = None
+        """Folder of AlfWorld's own games (`json_2.1.1`, which `alfworld-download` makes); scene
+        sizes are then theirs."""
+        style: Literal["nano", "paper"] = "nano"
+        """Prompts: `nano` (short, for the nano models) or `paper` (full length, for large ones)."""
+        commands: Listing | None = None
+        """How prompts list the possible commands; with numbers or a list, responses may name one in
+        a box. None: `numbered` with the paper's style, the only one that can."""
+        idle_actions: bool = False
+        """Whether look, inventory and examine are possible."""
 
     action_marker = ACTION_MARKER
 
-    def __init__(
-        self,
-        receptacles: Sequence[int] = (4, 7),
-        objects: Sequence[int] = (5, 9),
-        kinds: Sequence[str] = KINDS,
-        prompts: str | None = None,
-        data: str | None = None,
-        style: Literal["nano", "paper"] = "nano",
-        commands: Listing | None = None,
-        idle_actions: bool = False,
-    ) -> None:
-        self._receptacles = _range("receptacles", receptacles)
-        self._objects = _range("objects", objects)
-        self._kinds = tuple(kinds)
-        self._data = data
-        self._listing: Listing = _listing(style, commands)
-        if not isinstance(idle_actions, bool):
-            raise DomainError(f"idle_actions is {idle_actions!r}: give true or false")
-        self._idle_actions = idle_actions
+    def __init__(self, **options: Any) -> None:
+        """Raises `DomainError` for options it cannot use."""
+        chosen = self.Options.read(options)
+        self._receptacles = _range("receptacles", chosen.receptacles)
+        self._objects = _range("objects", chosen.objects)
+        self._kinds = tuple(chosen.kinds)
+        self._data = chosen.data
+        self._listing: Listing = _listing(chosen.style, chosen.commands)
+        self._idle_actions = chosen.idle_actions
         self._prompts = (
-            PaperPrompts(prompts, self._listing) if style == "paper" else NanoPrompts(prompts)
+            PaperPrompts(chosen.prompts, self._listing)
+            if chosen.style == "paper"
+            else NanoPrompts(chosen.prompts)
         )
 
     @staticmethod
@@ -127,10 +136,6 @@ class AlfWorld:
         kind = load_game(root.data).goal.kind
         return with_goal(root, task_id, Goal.of(kind, words[0], words[1]))
 
-    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories  # a candidate's plan was played when it was proposed
-        return None
-
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
         """Returns +1 for a step that shortens the expert's plan, or explores while something is
         unseen."""
@@ -151,14 +156,9 @@ def _range(name: str, given: Sequence[int]) -> tuple[int, int]:
     return low, high
 
 
-def _listing(style: object, commands: object) -> Listing:
-    if style not in ("nano", "paper"):
-        raise DomainError(f"style is {style!r}: give nano or paper")
-    if commands not in (None, *LISTINGS):
-        raise DomainError(f"commands is {commands!r}: give one of {', '.join(LISTINGS)}")
+def _listing(style: Literal["nano", "paper"], commands: Listing | None) -> Listing:
     if style == "nano" and commands in ("list", "numbered"):
         raise DomainError(
             f"commands is {commands!r}, but the nano prompts show none: set style to paper"
         )
-    listing = commands or ("numbered" if style == "paper" else "none")
-    return next(each for each in LISTINGS if each == listing)
+    return commands or ("numbered" if style == "paper" else "none")

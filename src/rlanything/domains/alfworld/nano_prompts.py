@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rlanything.domains.alfworld.player_memory import PlayerMemory, condense
 from rlanything.domains.alfworld.scene_goals import scene_inventory
@@ -25,7 +26,7 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
 class NanoPrompts:
     """Prompts of a line or two, filled from `prompts/` or from a user's folder."""
 
-    def __init__(self, folder: str | None) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self._templates = Templates("rlanything.domains.alfworld", PLACEHOLDERS, folder)
 
     def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from textwrap import shorten
 
 from rlanything.domains.alfworld.commands import ANSWER_FORMS, Listing, without_commands
@@ -47,7 +48,7 @@ _ABILITIES = {
 class PaperPrompts:
     """Prompts of one message each, filled from `prompts/paper/` or from a user's folder."""
 
-    def __init__(self, folder: str | None, listing: Listing) -> None:
+    def __init__(self, folder: Path | None, listing: Listing) -> None:
         self._templates = Templates("rlanything.domains.alfworld", PLACEHOLDERS, folder, "paper")
         self._form = ANSWER_FORMS[listing]
 

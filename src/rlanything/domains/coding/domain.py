@@ -5,9 +5,21 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from rlanything.domains.base import DomainError, Finding, Use
+from pydantic import Field
+
+from rlanything.domains.base import (
+    Capabilities,
+    Domain,
+    DomainError,
+    DomainOptions,
+    File,
+    Finding,
+    Use,
+)
 from rlanything.domains.coding import families
 from rlanything.domains.coding.answers import (
     InvalidTest,
@@ -70,74 +82,61 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "adapter": frozenset({"direction", "question", "examples", "critics", "least"})
     | {"active", "accuracy", "tests", "generated"},
 }
-STYLES = ("nano", "paper", "rlanything-release")
 
 
-class Coding:
-    """Programming problems whose judge writes unit tests (a `UnitTestDomain`).
+class Coding(Domain):
+    """Programming problems whose judge writes unit tests; the split `humaneval` is always there."""
 
-    `data`: files with problems by split, in the paper's format; left out, problems of the embedded
-    families, of the `difficulty` range given, with `tests` ground-truth tests each (for problems of
-    a file, at most that many). The split `humaneval` is always there.
-
-    `memory_mb`: the memory a program may use. `imports`: packages it may import, such as numpy.
-    `sandbox`: the address of a SandboxFusion-style server; left out, programs run here, contained.
-    `rewritten_tests`: the fewest tests of a rewritten problem. `programs_agree`: whether a rewrite
-    is also rejected where programs contradict its tests (see `objection`); the paper looks at
-    accuracy alone. `style`: `nano` for short prompts; `paper` for prompts that hold what the
-    paper's do, above all pass rates of every test; `rlanything-release` for those of `paper` and a
-    judge that is asked, and read, in the format of the checkpoints released with the paper.
-    `prompts`: a folder whose .txt files replace the shipped prompts. Raises `DomainError` for
-    options it cannot use."""
+    class Options(DomainOptions):
+        data: Mapping[str, str] | None = None
+        """Files with problems by split, in the paper's format; None: problems of the embedded
+        families."""
+        difficulty: Sequence[int] = (1, 3)
+        """Lowest and highest level of embedded problems."""
+        tests: Annotated[int, Field(ge=1)] = 8
+        """Ground-truth tests of a problem; for problems of a file, at most that many."""
+        memory_mb: Annotated[int, Field(ge=1, le=MOST["memory_mb"])] = 1024
+        """Memory that a program may use."""
+        imports: Sequence[str] = ()
+        """Packages that a program may import, such as numpy."""
+        sandbox: str | None = None
+        """Address of a SandboxFusion-style server; None: programs run here, contained."""
+        rewritten_tests: Annotated[int, Field(ge=1, le=MOST_TESTS)] = 4
+        """Fewest tests of a rewritten problem."""
+        programs_agree: bool = True
+        """Whether a rewrite is also rejected where programs contradict its tests (see `objection`);
+        the paper looks at accuracy alone."""
+        style: Literal["nano", "paper", "rlanything-release"] = "nano"
+        """Prompts: `nano` for short ones; `paper` for what the paper's hold, above all pass rates
+        of every test; `rlanything-release` for those of `paper` and a judge that is asked, and
+        read, in the format of the checkpoints released with the paper."""
+        prompts: File | None = None
+        """Folder whose .txt files replace the shipped prompts."""
 
     action_marker = "```python"
 
-    def __init__(
-        self,
-        data: Mapping[str, str] | None = None,
-        difficulty: Sequence[int] = (1, 3),
-        tests: int = 8,
-        memory_mb: int = 1024,
-        imports: Sequence[str] = (),
-        sandbox: str | None = None,
-        rewritten_tests: int = 4,
-        programs_agree: bool = True,
-        style: str = "nano",
-        prompts: str | None = None,
-    ) -> None:
-        if data is not None and not (
-            isinstance(data, Mapping) and all(isinstance(file, str) for file in data.values())
-        ):
-            raise DomainError(f"data is {data!r:.80}: write {{train: FILE, in_domain: FILE}}")
-        self._data = data
-        self._difficulty = _difficulties(difficulty)
-        for name, value, most in (
-            ("tests", tests, None),
-            ("memory_mb", memory_mb, MOST["memory_mb"]),
-            ("rewritten_tests", rewritten_tests, MOST_TESTS),
-        ):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise DomainError(f"{name} is {value!r}: give a whole number, 1 or more")
-            if most is not None and value > most:
-                raise DomainError(f"{name} is {value!r}: give {most} at most")
-        if isinstance(imports, str):
-            raise DomainError(f"imports is {imports!r}: give a list of names")
-        if imports and sandbox is not None:
+    def __init__(self, **options: Any) -> None:
+        """Raises `DomainError` for options it cannot use."""
+        chosen = self.Options.read(options)
+        if chosen.imports and chosen.sandbox is not None:
             raise DomainError("imports: what a sandbox elsewhere has is its own; leave it out")
-        self._tests, self._memory_mb = tests, memory_mb
-        self._imports, self._sandbox = tuple(imports), sandbox
-        self._rewritten_tests = rewritten_tests
-        if not isinstance(programs_agree, bool):
-            raise DomainError(f"programs_agree is {programs_agree!r}: give true or false")
-        self._programs_agree = programs_agree
-        if style not in STYLES:
-            raise DomainError(f"style is {style!r}: use one of {', '.join(STYLES)}")
-        self._style = style
+        self._data = chosen.data
+        self._difficulty = _difficulties(chosen.difficulty)
+        self._tests, self._memory_mb = chosen.tests, chosen.memory_mb
+        self._imports, self._sandbox = tuple(chosen.imports), chosen.sandbox
+        self._rewritten_tests = chosen.rewritten_tests
+        self._programs_agree = chosen.programs_agree
+        self._style = chosen.style
         self._read_test = unit_test_in
-        if style == "rlanything-release":
+        if self._style == "rlanything-release":
             self._read_test = unit_test_under_headings
-        folder = "" if style == "nano" else "paper"
-        self._templates = Templates("rlanything.domains.coding", PLACEHOLDERS, prompts, folder)
+        folder = "" if self._style == "nano" else "paper"
+        package = "rlanything.domains.coding"
+        self._templates = Templates(package, PLACEHOLDERS, chosen.prompts, folder)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, judge="tests", repairs_programs=True)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -342,9 +341,6 @@ class Coding:
         runs = run_table(self.executor, problem, programs, examples, self._memory_mb)
         return readable, dict(zip(rows, runs, strict=True))
 
-    def oracle(self, task: Task, steps: Sequence[Step]) -> None:
-        del task, steps  # a step is the whole episode: its outcome says what it was worth
-
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
         """Returns the solution of an embedded problem; None for other problems, whose solution is
         unknown."""
@@ -365,12 +361,7 @@ def _task(task_id: str, problem: Problem) -> Task:
 
 def _difficulties(given: Sequence[int]) -> tuple[int, int]:
     low, high = families.DIFFICULTIES[0], families.DIFFICULTIES[-1]
-    if (
-        isinstance(given, str)
-        or len(given) != 2
-        or not all(isinstance(level, int) for level in given)
-        or not low <= given[0] <= given[1] <= high
-    ):
+    if len(given) != 2 or not low <= given[0] <= given[1] <= high:
         raise DomainError(f"difficulty is {given!r}: give [fewest, most] from {low} to {high}")
     return given[0], given[1]
 

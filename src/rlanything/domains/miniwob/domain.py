@@ -5,9 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import closing
-from typing import ClassVar
+from dataclasses import replace
+from typing import Annotated, Any
 
-from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
+from pydantic import Field
+
+from rlanything.domains.base import (
+    Capabilities,
+    DomainError,
+    DomainOptions,
+    EpisodeError,
+    File,
+    Finding,
+    InvalidTask,
+)
 from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
 from rlanything.domains.miniwob.browser import HEIGHT, WIDTH, Browser
 from rlanything.domains.miniwob.environment import MiniWobEnvironment, open_episode
@@ -34,7 +45,6 @@ from rlanything.records import (
     Messages,
     Step,
     Task,
-    Trajectory,
 )
 
 ADAPTER = frozenset({"page", "pages", "numbers"})
@@ -44,35 +54,32 @@ LONGEST_PLAN = 12
 
 
 class MiniWob(ScreenDomain):
-    """Web pages of the MiniWoB++ package, as text, as screenshots, or both.
+    """Web pages of the MiniWoB++ package, as text, as screenshots, or both."""
 
-    `observe`: `text` (unless another is given), `image` or `both`, what the models are shown.
-    `screenshots`: take one of every screen, at this scale (1 to 4 pixels for one of the page); 0:
-    none, unless the models are shown them, then 1. `prompts`: a folder whose .txt files replace the
-    shipped prompts. `pages`: those that `train`, `tune` and `in_domain` share; `held_out`: those of
-    `ood`. Raises `DomainError` for options it cannot use."""
+    class Options(DomainOptions):
+        observe: Observed = "text"
+        """What the models are shown of a page."""
+        screenshots: Annotated[int, Field(ge=0, le=4)] = 0
+        """Scale of the screenshots that are made of every screen, in pixels for one of the page; 0:
+        none, unless the models are shown them, then 1."""
+        prompts: File | None = None
+        """Folder whose .txt files replace the shipped prompts."""
+        pages: Sequence[Any] | None = None
+        """Pages that `train`, `tune` and `in_domain` share."""
+        held_out: Sequence[Any] | None = None
+        """Pages of `ood`."""
 
     action_marker = ACTION_MARKER
 
     splits: Splits = SPLITS
     """The pages of every split."""
-    observed: ClassVar[Observed] = "text"
-    """What the models are shown unless an option says otherwise."""
 
-    def __init__(
-        self,
-        observe: Observed | None = None,
-        screenshots: int = 0,
-        prompts: str | None = None,
-        pages: Sequence[str] | None = None,
-        held_out: Sequence[str] | None = None,
-    ) -> None:
-        shown = self.observed if observe is None else observe
-        super().__init__("rlanything.domains.miniwob", ADAPTER, prompts, shown)
-        self.splits = chosen_splits(self.splits, pages, held_out)
-        if screenshots not in range(5):
-            raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")
-        self._screenshots = screenshots or int(self.shows_images)
+    def __init__(self, **options: Any) -> None:
+        """Raises `DomainError` for options it cannot use."""
+        chosen = self.Options.read(options)
+        super().__init__("rlanything.domains.miniwob", ADAPTER, chosen.prompts, chosen.observe)
+        self.splits = chosen_splits(self.splits, chosen.pages, chosen.held_out)
+        self._screenshots = chosen.screenshots or int(self._shows_images)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -86,9 +93,9 @@ class MiniWob(ScreenDomain):
             browser.close()
 
     @property
-    def screen_size(self) -> tuple[int, int]:
-        """Width and height of a screenshot in pixels."""
-        return WIDTH * self._screenshots, HEIGHT * self._screenshots
+    def capabilities(self) -> Capabilities:
+        size = (WIDTH * self._screenshots, HEIGHT * self._screenshots)
+        return replace(super().capabilities, screen_size=size)
 
     @functools.cached_property
     def browser(self) -> Browser:
@@ -162,10 +169,6 @@ class MiniWob(ScreenDomain):
         """Returns the pages that may take its place, itself first; none that is held out."""
         held_out = {each.name for each in self.splits["ood"]} - {page.name}
         return tuple(each for each in family(page) if each.name not in held_out)
-
-    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories  # an expert solved a candidate when it was proposed
-        return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
         """Returns +1 for a step that an expert might have taken on that screen, whatever was done

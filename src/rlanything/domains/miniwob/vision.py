@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlanything.domains.miniwob.domain import MiniWob
 from rlanything.domains.miniwob.pages import SEEN_OOD, SEEN_TRAIN
 from rlanything.domains.miniwob.tasks import splits_of
+from rlanything.domains.screens import Observed
 from rlanything.domains.teaching import StepTeacher
 
 
@@ -13,8 +14,10 @@ class MiniWobVision(MiniWob):
 
     The options are those of `MiniWob`; `observe` is `image` unless another is given."""
 
+    class Options(MiniWob.Options):
+        observe: Observed = "image"
+
     splits = splits_of(SEEN_TRAIN, SEEN_OOD)
-    observed = "image"
 
     @staticmethod
     def nano_teacher() -> StepTeacher:

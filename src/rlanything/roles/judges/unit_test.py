@@ -9,7 +9,7 @@ import numpy as np
 
 from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals
 from rlanything.algorithm.generated_tests import unit_test_signals
-from rlanything.domains.base import UnitTestDomain
+from rlanything.domains.base import Domain
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Task, Trajectory
 from rlanything.roles.chat_model import ChatModel, ChatRequest
@@ -23,7 +23,7 @@ class UnitTestJudge:
     """Writes m tests a task with a language model; every rollout of the task is scored by them."""
 
     def __init__(
-        self, chat_model: ChatModel, domain: UnitTestDomain, sampling: Sampling, samples: int
+        self, chat_model: ChatModel, domain: Domain, sampling: Sampling, samples: int
     ) -> None:
         self._chat_model = chat_model
         self._domain = domain
