@@ -14,6 +14,7 @@ from helpers.paths import ROOT
 from rlanything import __version__
 
 TINY = str(ROOT / "recipes" / "tiny.yaml")
+ALFWORLD = ("--domain", "alfworld")
 
 
 def refused(
@@ -164,7 +165,9 @@ def test_tasks_of_no_run_is_refused(
 def test_eval_reports_success_with_its_interval_as_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = call(monkeypatch, "eval", "expert", "--episodes", "6", "--workers", "0", "--json")
+    code = call(
+        monkeypatch, "eval", "expert", *ALFWORLD, "--episodes", "6", "--workers", "0", "--json"
+    )
     assert code == 0
     result = json.loads(capsys.readouterr().out)
     assert result["episodes"] == 6
@@ -186,7 +189,9 @@ def test_eval_of_a_bare_model_takes_what_a_recipe_takes(
 def test_eval_of_an_unknown_split_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "unknown split" in refused(monkeypatch, capsys, "eval", "random", "--split", "soon")
+    assert "unknown split" in refused(
+        monkeypatch, capsys, "eval", "random", *ALFWORLD, "--split", "soon"
+    )
 
 
 def test_a_typo_is_told_before_anything_heavy_is_imported() -> None:

@@ -17,7 +17,7 @@ from rlanything.runs.eval_target import EvalRequest, SelectionRule, run_eval, se
 
 
 def request(target: str, split: str = "in_domain") -> EvalRequest:
-    return EvalRequest(target, split, 1, None, None, None, 1, 0)
+    return EvalRequest(target, split, 1, "alfworld", None, None, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,17 @@ def test_what_looks_like_a_path_must_exist(
 
 
 def test_a_domain_with_nano_models_of_its_own_is_told_their_recipe() -> None:
-    with pytest.raises(RecipeError, match="AlfWorld's models; for those of coding use coding-nano"):
+    with pytest.raises(
+        RecipeError, match="nano: made for alfworld; for models of coding use coding-nano"
+    ):
         run_eval(replace(request("nano"), domain="coding"), Progress(Console(quiet=True)))
+
+
+@pytest.mark.parametrize("target", ["org/model", "gpt2", "expert", "random"])
+def test_a_target_that_no_domain_belongs_to_is_asked_for_one(target: str) -> None:
+    said = f"{target}: say what it plays with --domain, one of agent, .*alfworld"
+    with pytest.raises(RecipeError, match=said):
+        run_eval(replace(request(target), domain=None), Progress(Console(quiet=True)))
 
 
 @pytest.mark.parametrize("target", ["org/model", "gpt2", "tiny"])

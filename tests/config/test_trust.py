@@ -142,7 +142,7 @@ def test_a_provider_of_machines_is_code_as_well(
 ) -> None:
     path = recipe(domain={"name": "osworld", "options": {"provider": "evil:Part"}})
     assert call(monkeypatch, "train", str(path)) == 2
-    assert "domain.options: evil:Part is code" in refusal(capsys)
+    assert "domain.options.provider: evil:Part is code" in refusal(capsys)
     assert load_recipe(path, ["domain.options.provider=evil:Part"]).code == ["evil:Part"]
     assert load_recipe(path, ["domain.options.provider=docker"]).code == []
 

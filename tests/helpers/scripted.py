@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from helpers.tiny import completion_of
-from rlanything.domains.base import Environment, InvalidTask
+from rlanything.domains.base import Domain, Environment, InvalidTask
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import (
@@ -48,7 +48,7 @@ class ScriptedEngine:
         return completion_of(request.prompt_ids, ids, text=text)
 
 
-class Counting:
+class Counting(Domain):
     """A domain about counting: enough of one to ask every role a question."""
 
     action_marker = ">"
@@ -91,15 +91,6 @@ class Counting:
         if not number.isdigit():
             raise InvalidTask(f"{number} is not a number")
         return Task(task_id, completion)
-
-    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        return None
-
-    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        return None
-
-    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        return None
 
 
 def step(number: int, response: str = "so > one", action: str | None = "one") -> Step:

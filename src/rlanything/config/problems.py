@@ -65,7 +65,7 @@ def first_problem(error: ValidationError, data: object, *place: str) -> str:
         message = "missing; add it"
     elif problem["type"] == "union_tag_not_found":
         message = "missing its name; say which one it is, such as {name: embedded}"
-    elif problem["type"] == "tuple_type":
+    elif problem["type"] in ("tuple_type", "sequence_str"):
         message = f"write a list, as [{visible(str(given)):.80}]"
     elif problem["type"] in ("model_type", "dict_type"):
         named = isinstance(given, str) and key[-1:] in (["domain"], ["engine"])

@@ -113,7 +113,7 @@ def options_model(domain: object) -> type[BaseModel] | None:
 def _validate_options(domain: object, options: Mapping[str, Any], trust: Trust) -> None:
     """Has pydantic read those options that the domain declares: an unknown one would end its
     reading before the others are looked at. Raises `ValidationError`."""
-    if model := options_model(domain):
+    if options and (model := options_model(domain)):
         known = {key: value for key, value in options.items() if key in model.model_fields}
         model.model_validate(known, context=trust)
 
@@ -299,8 +299,8 @@ def _read(path: Path) -> dict[str, Any]:
 def _with_neighbours(recipe: Recipe, folder: Path) -> Recipe:
     """Returns the recipe with full paths in place of the domain's files that lie next to its own
     file."""
-    domain, model = recipe.domain, options_model(recipe.domain.name)
-    options = dict(domain.options)
+    domain, options = recipe.domain, dict(recipe.domain.options)
+    model = options_model(domain.name) if options else None
     for key, field in model.model_fields.items() if model else ():
         path = options.get(key) if _holds_path(field.annotation) else None
         if isinstance(path, str) and path and (folder / path).exists():
@@ -319,7 +319,7 @@ def _see_module(domain: object, folder: Path | None) -> None:
     domain's section."""
     if not isinstance(domain, dict):
         return
-    for name in names_in(domain):
+    for name in [*names_in(domain)]:
         module = re.fullmatch(r"(\w+)[\w.]*:[\w.]+", name)
         file = folder / module[1] if folder and module else None
         if file and (file.is_dir() or file.with_suffix(".py").is_file()):

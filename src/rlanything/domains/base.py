@@ -22,7 +22,8 @@ from rlanything.config.problems import first_problem
 from rlanything.config.sections import File as File
 from rlanything.config.trust import CodeName as CodeName
 from rlanything.config.trust import CommandWords as CommandWords
-from rlanything.config.trust import SecretVariable, Trust
+from rlanything.config.trust import SecretVariable as SecretVariable
+from rlanything.config.trust import Trust
 from rlanything.domains.requests import ModelRequest, Reply
 from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task, Trajectory
 

@@ -21,7 +21,7 @@ from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipp
 from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import checked_tasks, load_domain
-from rlanything.engines.shipped import is_path
+from rlanything.engines.shipped import NAMES, is_path
 from rlanything.evaluation.choosing import (
     METHODS,
     Cost,
@@ -32,6 +32,7 @@ from rlanything.evaluation.choosing import (
 )
 from rlanything.evaluation.selection import Selection, best_of_n, selection_of
 from rlanything.evaluation.success import Evaluation, evaluate, success_interval
+from rlanything.plugins import plugin_names
 from rlanything.progress import Progress
 from rlanything.roles.baselines import ExpertAgent, RandomAgent
 from rlanything.roles.judges.base import Judge
@@ -281,12 +282,18 @@ def _recipe(request: EvalRequest) -> Recipe:
         refuse_models(request.target, recipe, request.overrides)
     else:
         refuse_mistyped(request.target)
-        own = f"{request.domain}-nano"
-        if request.target == "nano" and own in shipped_files() and request.domain != "alfworld":
-            raise RecipeError(f"nano: AlfWorld's models; for those of {request.domain} use {own}")
+        made, own = made_for(request.target), f"{request.domain}-nano"
+        if made not in (None, request.domain) and own in shipped_files():
+            raise RecipeError(
+                f"{request.target}: made for {made}; for models of {request.domain} use {own}"
+            )
+        domain = {"name": made} if made else {}
+        if not (made or request.domain or _names_domain(request.overrides)):
+            known = ", ".join(name for name in plugin_names("domain") if name != "text")
+            raise RecipeError(f"{request.target}: say what it plays with --domain, one of {known}")
         # The environment's own list of actions, where it has one, is what any model can play with.
         policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
-        data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
+        data = {"name": "eval", "domain": domain, "policy": policy}
         overrides = [*typed_domain(request.domain), *request.overrides]
         return load_recipe(data, overrides, allow_code=request.allow_code, place=request.target)
     if request.domain not in (None, recipe.domain.name):
@@ -295,6 +302,19 @@ def _recipe(request: EvalRequest) -> Recipe:
             "the model in its checkpoints folder"
         )
     return recipe
+
+
+def _names_domain(overrides: Sequence[str]) -> bool:
+    keys = [override.partition("=")[0] for override in overrides]
+    return "domain" in keys or "domain.name" in keys
+
+
+def made_for(model: str) -> str | None:
+    """Returns the domain for which a shipped model was made; None for other models."""
+    if model not in NAMES:
+        return None
+    card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
+    return card["plan"]["domain"]
 
 
 def is_run(target: str) -> bool:

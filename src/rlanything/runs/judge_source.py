@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from rlanything.runs.eval_target import (
     checkpoint_of,
     is_recipe,
     is_run,
+    made_for,
     refuse_mistyped,
     refuse_models,
     typed_domain,
@@ -74,7 +74,7 @@ class JudgeSource:
             refuse_mistyped(self.name)
         made = {
             "name": "judge",
-            "domain": {"name": _made_for(self.name)},
+            "domain": {"name": made_for(self.name) or "text"},
             "judge": {"model": self.name},
         }
         overrides, place = [*typed_domain(self.domain), *self.overrides], "the command line"
@@ -116,11 +116,3 @@ def recorded_recipe(
     if not recipe.judge.trains:
         return recipe
     return load_recipe(recipe, {"judge.model": str(checkpoint_of(name, progress) / "judge")})
-
-
-def _made_for(model: str) -> str:
-    """Returns the domain for which a shipped model was made; plain prompts for other models."""
-    if model not in NAMES:
-        return "text"
-    card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
-    return card["plan"]["domain"]

@@ -170,7 +170,7 @@ def test_a_report_shows_calls_and_a_policy_without_tools_in_its_template_is_told
         "loop.rollouts_per_task": 2,
         "evaluation.episodes": 0,
     }
-    domain = AgentDomain(rows, with_a_tool)
+    domain = AgentDomain(tasks=rows, solve=with_a_tool)
     trainer = rl.Trainer(
         "guess", domain=domain, judge=rl.FunctionJudge(judged), overrides=overrides
     )

@@ -12,9 +12,7 @@ from helpers.coding_episodes import fenced, rollout, written_test
 from rlanything.domains.base import (
     DomainError,
     InvalidTask,
-    ProgramDomain,
     StepResult,
-    UnitTestDomain,
 )
 from rlanything.domains.coding import families
 from rlanything.domains.coding.domain import Coding
@@ -86,7 +84,7 @@ def test_a_task_survives_json(domain: Coding) -> None:
 
 
 def test_what_programs_print_on_generated_tests_is_shown_and_repaired(domain: Coding) -> None:
-    assert isinstance(domain, ProgramDomain)
+    assert domain.capabilities.repairs_programs
     tests = [written_test("5", "10"), "no test at all", written_test("x", "3")]
     printed = domain.test_outputs(TASK, [fenced(RIGHT), "no program", fenced("print( 7 )")], tests)
     assert printed[0][:2] == ["10", ""]
@@ -99,7 +97,7 @@ def test_what_programs_print_on_generated_tests_is_shown_and_repaired(domain: Co
 
 
 def test_generated_tests_score_programs(domain: Coding) -> None:
-    assert isinstance(domain, UnitTestDomain)
+    assert domain.capabilities.judge == "tests"
     tests = [
         written_test("5", "10"),
         written_test("-1", "-2"),
@@ -329,14 +327,20 @@ def test_solutions_that_do_not_agree_with_the_tests_object_to_a_rewritten_proble
     [
         ({"difficulty": [0, 3]}, "difficulty"),
         ({"difficulty": "13"}, "difficulty"),
-        ({"tests": 0}, "tests is 0"),
-        ({"memory_mb": True}, "memory_mb is True"),
-        ({"rewritten_tests": "4"}, "rewritten_tests is '4'"),
-        ({"rewritten_tests": 100}, "rewritten_tests is 100: give 64 at most"),
-        ({"imports": "numpy"}, "imports is 'numpy': give a list"),
+        ({"tests": 0}, r"tests: input should be greater than or equal to 1 \(got 0\)"),
+        ({"memory_mb": True}, r"memory_mb: input should be a valid integer \(got True\)"),
+        ({"rewritten_tests": "4"}, r"rewritten_tests: input should be a valid integer \(got '4'\)"),
+        (
+            {"rewritten_tests": 100},
+            r"rewritten_tests: input should be less than or equal to 64 \(got 100\)",
+        ),
+        ({"imports": "numpy"}, r"imports: write a list, as \[numpy\]"),
         ({"imports": ["numpy"], "sandbox": "http://there"}, "imports: what a sandbox elsewhere"),
-        ({"programs_agree": "no"}, "programs_agree is 'no': give true or false"),
-        ({"style": "papers"}, "style is 'papers': use one of nano, paper, rlanything-release"),
+        ({"programs_agree": "no"}, r"programs_agree: input should be a valid boolean \(got 'no'\)"),
+        (
+            {"style": "papers"},
+            r"style: input should be 'nano', 'paper' or 'rlanything-release'.*papers",
+        ),
     ],
 )
 def test_options_without_meaning_are_refused(options: dict, said: str) -> None:

@@ -268,13 +268,18 @@ def test_where_only_looking_tells_the_text_says_nothing_of_the_page(tmp_path: Pa
     [asked] = domain.policy_prompt(task, (), seen.text)
     assert "[n]" not in asked.content
     assert "click x y" in asked.content
-    assert domain.shows_images
-    assert not MiniWob(screenshots=2).shows_images
+    assert domain.capabilities.shows_images
+    assert not MiniWob(screenshots=2).capabilities.shows_images
 
 
 def test_options_that_cannot_be_used_are_refused() -> None:
-    with pytest.raises(DomainError, match="observe is 'pixels': use one of text, image, both"):
+    with pytest.raises(
+        DomainError, match=r"observe: input should be 'text', 'image' or 'both' \(got 'pixels'\)"
+    ):
         MiniWob(observe="pixels")  # type: ignore[arg-type]
     for scale in (-1, 5, "big"):
-        with pytest.raises(DomainError, match="give a scale from 1 to 4"):
+        with pytest.raises(
+            DomainError,
+            match=r"domain\.options\.screenshots: input should be .*(0|4|integer) \(got",
+        ):
             MiniWob(screenshots=scale)  # type: ignore[arg-type]
