@@ -115,7 +115,8 @@ class FewShotAlfWorld(AlfWorld):
         goal = failed.trajectory.task.instruction
         return (Message("user", "\n".join([f"Goal: {goal}", *lines, "Why did it fail?"])),)
 
-    def adapter_prompt(self, root, direction, critics, rollouts=()):
+    def adapter_prompt(self, request):
+        root = request.root
         objects = [o for o in scene_inventory(load_game(root.data)).objects if o != "desklamp"]
         asked = f"Goal: {root.instruction}\nObjects: {', '.join(objects)}"
         return shown(CHANGE, CHANGED, asked)

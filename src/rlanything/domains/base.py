@@ -262,6 +262,36 @@ class Capabilities:
     that spend more than one answer on a task need (`rlanything eval --select`)."""
 
 
+@dataclass(frozen=True, slots=True)
+class RewriteRequest:
+    """A slot whose task should change."""
+
+    slot: str
+    root: Task
+    active: Task
+    direction: Direction
+    rollouts: tuple[JudgedTrajectory, ...]
+    """All episodes of the active task in this iteration, judged; may be empty."""
+    critics: tuple[str, ...] = ()
+    """Texts on why failed ones failed; may be empty."""
+
+    @classmethod
+    def of(
+        cls,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str] = (),
+        rollouts: Sequence[JudgedTrajectory] = (),
+    ) -> RewriteRequest:
+        """Returns a request without a slot; the active task is that of the rollouts."""
+        active = rollouts[0].trajectory.task if rollouts else root
+        return cls(root.id, root, active, direction, tuple(rollouts), tuple(critics))
+
+    @property
+    def failed(self) -> tuple[JudgedTrajectory, ...]:
+        return tuple(member for member in self.rollouts if member.trajectory.outcome == -1)
+
+
 class Domain(ABC):
     """Everything the loop must know about a kind of task."""
 
@@ -318,16 +348,9 @@ class Domain(ABC):
         ...
 
     @abstractmethod
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
         """Returns the chat that asks the adapter for a harder or easier version of a slot's root
-        task. `critics`: texts on why episodes of its active task failed, `rollouts`: all these
-        episodes, judged; both may be empty."""
+        task."""
         ...
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from rlanything.domains.base import Capabilities, Domain
+from rlanything.domains.base import Capabilities, Domain, RewriteRequest
 from rlanything.domains.templates import CRITIC_STEP, Templates, reasons, rejecters
 from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 
@@ -89,15 +89,13 @@ class ScreenDomain(Domain):
             "policy", task=task.instruction, screen=screen, done=_done(steps), usage=usage
         )
 
-    def _ask_adapter(
-        self, root: Task, direction: str, critics: Sequence[str], **own: str
-    ) -> Messages:
+    def _ask_adapter(self, request: RewriteRequest, **own: str) -> Messages:
         """Returns the request for a changed task; `own`: the domain's placeholders."""
         return self._message(
             "adapter",
-            task=root.instruction,
-            direction=direction,
-            critics=" ".join(critics) or "none",
+            task=request.root.instruction,
+            direction=request.direction,
+            critics=" ".join(request.critics) or "none",
             **own,
         )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlanything.domains.base import Domain, DomainError, Environment
+from rlanything.domains.base import Domain, DomainError, Environment, RewriteRequest
 from rlanything.domains.templates import QUOTE, quoted_lines, reasons, rejecters
 from rlanything.records import (
-    Direction,
     JudgedTrajectory,
     Message,
     Messages,
@@ -89,17 +88,10 @@ class TextDomain(Domain):
         )
         return (Message("user", text),)
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        del rollouts
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
         text = (
-            f"Rewrite this task to make it {direction}: {root.instruction}\n"
-            f"Critics: {' '.join(critics) or 'none'}"
+            f"Rewrite this task to make it {request.direction}: {request.root.instruction}\n"
+            f"Critics: {' '.join(request.critics) or 'none'}"
         )
         return (Message("user", text),)
 

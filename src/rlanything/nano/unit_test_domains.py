@@ -19,7 +19,7 @@ from typing import Any
 
 from rlanything.cluster.models import prepare_torch
 from rlanything.config.roles import PolicyConfig
-from rlanything.domains.base import Domain, DomainError
+from rlanything.domains.base import Domain, DomainError, RewriteRequest
 from rlanything.domains.registry import load_domain
 from rlanything.domains.teaching import UnitTestPlan, UnitTestTeacher
 from rlanything.engines.base import Sampling
@@ -210,7 +210,7 @@ class UnitTestDomainBuilder:
                     answers.append(writer.answer(task.id, domain.critic_prompt(failed, ()), text))
                     critics = (text,) * rng.randint(0, 2)
                 for direction, text in self._rewrites(task, rng).items():
-                    messages = domain.adapter_prompt(task, direction, critics)
+                    messages = domain.adapter_prompt(RewriteRequest.of(task, direction, critics))
                     answers.append(writer.answer(task.id, messages, text))
                 samples.append(answers)
                 advance(1)

@@ -19,6 +19,7 @@ from rlanything.domains.base import (
     Domain,
     DomainError,
     MissingData,
+    RewriteRequest,
 )
 from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped
@@ -302,7 +303,7 @@ def measure(
         ends = [0] if domain.capabilities.judge == "tests" else range(1, len(steps) + 1)
         judged = [domain.judge_prompt(task, steps[:end]) for end in ends]
         failed = JudgedTrajectory(episode, ((),) * len(steps))
-        adapter_prompt = domain.adapter_prompt(task, "easier", [], [failed])
+        adapter_prompt = domain.adapter_prompt(RewriteRequest.of(task, "easier", (), [failed]))
         adapted = domain.critic_prompt(failed, []), adapter_prompt
         grown = growth(asked, tokenizers["policy"]) + growth(judged, tokenizers["judge"])
         grown += ([float(len(tokenizers["adapter"](chat))) for chat in adapted],)

@@ -6,32 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args
 
-from rlanything.domains.base import Domain, DomainError, InvalidTask, Refused
+from rlanything.domains.base import Domain, DomainError, InvalidTask, Refused, RewriteRequest
 from rlanything.domains.registry import NoTask, checked_task
 from rlanything.engines.base import Sampling
 from rlanything.plugins import PluginError
-from rlanything.records import Completion, Direction, JudgedTrajectory, Messages, Task
+from rlanything.records import Completion, JudgedTrajectory, Messages, Task
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
 STAGES: tuple[Refused, ...] = get_args(Refused)
 """In the order in which an answer is checked."""
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteRequest:
-    """A slot whose task should change."""
-
-    slot: str
-    root: Task
-    active: Task
-    direction: Direction
-    rollouts: tuple[JudgedTrajectory, ...]
-    """Those of the active task in this iteration, judged."""
-
-    @property
-    def failed(self) -> tuple[JudgedTrajectory, ...]:
-        return tuple(member for member in self.rollouts if member.trajectory.outcome == -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +124,7 @@ class LLMAdapter:
         critics = self._summarize(requests, seed)
         chats: list[ChatRequest] = []
         for request, texts in zip(requests, critics, strict=True):
-            messages = self._domain.adapter_prompt(
-                request.root, request.direction, texts, request.rollouts
-            )
+            messages = self._domain.adapter_prompt(replace(request, critics=texts))
             seeds = tuple(
                 derive(seed, "goal", request.slot, attempt) for attempt in range(self._tries)
             )

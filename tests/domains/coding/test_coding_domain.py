@@ -12,6 +12,7 @@ from helpers.coding_episodes import fenced, rollout, written_test
 from rlanything.domains.base import (
     DomainError,
     InvalidTask,
+    RewriteRequest,
     StepResult,
 )
 from rlanything.domains.coding import families
@@ -116,7 +117,7 @@ def test_generated_tests_score_programs(domain: Coding) -> None:
 def test_prompts_say_what_is_asked_and_nothing_of_the_answer(domain: Coding) -> None:
     [policy] = domain.policy_prompt(TASK, (), DOUBLE.question)
     [judge] = domain.judge_prompt(TASK, ())
-    [adapter] = domain.adapter_prompt(TASK, "harder", ("It loops.",))
+    [adapter] = domain.adapter_prompt(RewriteRequest.of(TASK, "harder", ("It loops.",)))
     for message in (policy, judge, adapter):
         assert DOUBLE.question in message.content
     for message in (policy, judge):
@@ -161,9 +162,11 @@ def rollouts(domain: Coding, task: Task, programs: list[str]) -> list[JudgedTraj
 def test_the_adapter_reads_pass_rates_of_every_test_in_both_directions() -> None:
     domain = Coding(style="paper")
     [easier] = domain.adapter_prompt(
-        TASK, "easier", (), rollouts(domain, TASK, [RIGHT, HALF, WRONG, HALF])
+        RewriteRequest.of(TASK, "easier", (), rollouts(domain, TASK, [RIGHT, HALF, WRONG, HALF]))
     )
-    [harder] = domain.adapter_prompt(TASK, "harder", (), rollouts(domain, TASK, [RIGHT] * 2))
+    [harder] = domain.adapter_prompt(
+        RewriteRequest.of(TASK, "harder", (), rollouts(domain, TASK, [RIGHT] * 2))
+    )
     domain.executor.close()
     for line in (
         "1 of 4 programs pass every test (accuracy 0.25); a program passes 62% of them on average",
@@ -185,7 +188,9 @@ def test_the_adapter_reads_the_active_task_beside_the_root() -> None:
     domain = Coding(style="paper")
     answer = rewrite("Read a number and print three times it.", TRIPLE)
     active = domain.parse_candidate(TASK, "double@1", answer)
-    [prompt] = domain.adapter_prompt(TASK, "easier", (), rollouts(domain, active, [RIGHT]))
+    [prompt] = domain.adapter_prompt(
+        RewriteRequest.of(TASK, "easier", (), rollouts(domain, active, [RIGHT]))
+    )
     domain.executor.close()
     assert DOUBLE.question in prompt.content
     assert active.instruction in prompt.content
@@ -195,13 +200,13 @@ def test_the_adapter_reads_the_active_task_beside_the_root() -> None:
 
 def test_the_adapter_is_told_what_is_not_known() -> None:
     domain = Coding(style="paper")
-    [without] = domain.adapter_prompt(TASK, "easier", ())
+    [without] = domain.adapter_prompt(RewriteRequest.of(TASK, "easier", ()))
     assert "How the model's programs did on it: nothing is known." in without.content
     assert '{"input": "2", "output": "4"}' in without.content
     # A response that broke its episode: no test is said to have passed or failed.
     step = Step("q", Completion.unsampled(fenced(HALF)), None, False, "The environment failed.")
     lost = JudgedTrajectory(Trajectory("t", TASK, (step,), -1), ((),))
-    [broken] = domain.adapter_prompt(TASK, "easier", (), [lost])
+    [broken] = domain.adapter_prompt(RewriteRequest.of(TASK, "easier", (), [lost]))
     assert '{"input": "2", "output": "4"}' in broken.content
     assert "0 of 1 programs" in broken.content
 
@@ -209,7 +214,7 @@ def test_the_adapter_is_told_what_is_not_known() -> None:
 def test_the_adapter_reads_the_beginning_of_a_long_test() -> None:
     long = Problem(DOUBLE.question, (Example("7" * 500, "\n".join("ab" * 300)),))
     task = Task("long", long.question, "", long.to_data())
-    [prompt] = Coding(style="paper").adapter_prompt(task, "harder", ())
+    [prompt] = Coding(style="paper").adapter_prompt(RewriteRequest.of(task, "harder", ()))
     assert f'{{"input": "{"7" * 100}...", "output": "' in prompt.content
 
 
@@ -226,7 +231,10 @@ def test_a_template_of_the_users_replaces_that_of_any_style(tmp_path: Path) -> N
     (tmp_path / "adapter.txt").write_text("$direction, $accuracy")
     domain = Coding(style="paper", prompts=str(tmp_path))
     assert domain.judge_prompt(TASK, ())[0].content == f"Test this: {DOUBLE.question}"
-    assert domain.adapter_prompt(TASK, "easier", ())[0].content == "easier, nothing is known"
+    assert (
+        domain.adapter_prompt(RewriteRequest.of(TASK, "easier", ()))[0].content
+        == "easier, nothing is known"
+    )
     # What neither the user nor the style has is that of every style.
     [policy], [shipped] = (each.policy_prompt(TASK, (), "Q") for each in (domain, Coding()))
     assert policy == shipped
@@ -261,7 +269,9 @@ exactly what a correct program prints."""
 
 
 def test_the_nano_models_read_what_they_were_taught_to_read(domain: Coding) -> None:
-    [prompt] = domain.adapter_prompt(TASK, "harder", (), rollouts(domain, TASK, [RIGHT]))
+    [prompt] = domain.adapter_prompt(
+        RewriteRequest.of(TASK, "harder", (), rollouts(domain, TASK, [RIGHT]))
+    )
     assert prompt.content == NANO_ADAPTER
 
 

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.base import DomainError, InvalidTask, Observation, StepResult
+from rlanything.domains.base import (
+    DomainError,
+    InvalidTask,
+    Observation,
+    RewriteRequest,
+    StepResult,
+)
 from rlanything.domains.miniwob import pages
 from rlanything.domains.miniwob.actions import USAGE
 from rlanything.domains.miniwob.domain import MiniWob
@@ -133,7 +139,7 @@ def test_prompts_say_what_is_to_be_done_what_was_done_and_what_is_seen(miniwob: 
         "policy": miniwob.policy_prompt(task, trajectory.steps[:1], screen),
         "judge": miniwob.judge_prompt(task, trajectory.steps[:1]),
         "critic": miniwob.critic_prompt(JudgedTrajectory(trajectory, ()), [0]),
-        "adapter": miniwob.adapter_prompt(task, "harder", ("It typed hello.",)),
+        "adapter": miniwob.adapter_prompt(RewriteRequest.of(task, "harder", ("It typed hello.",))),
     }
     for messages in texts.values():
         assert task.instruction in messages[0].content
@@ -231,7 +237,7 @@ def test_no_rewrite_brings_a_held_out_page_of_the_family(miniwob: MiniWob) -> No
     root = task_on(miniwob, "click-test")
     with pytest.raises(InvalidTask, match="click-test-transfer is none of click-test, click-tes"):
         domain.parse_candidate(root, "new", "page: click-test-transfer\nhint: none")
-    [asked] = domain.adapter_prompt(root, "harder", [])
+    [asked] = domain.adapter_prompt(RewriteRequest.of(root, "harder", []))
     assert "click-test-transfer" not in asked.content
 
 

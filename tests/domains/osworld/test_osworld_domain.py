@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.base import DomainError, EpisodeError, InvalidTask, Observation, StepResult
+from rlanything.domains.base import (
+    DomainError,
+    EpisodeError,
+    InvalidTask,
+    Observation,
+    RewriteRequest,
+    StepResult,
+)
 from rlanything.domains.osworld.domain import OSWorld
 from rlanything.domains.osworld.families import FAMILIES
 from rlanything.domains.osworld.tasks import generated_task
@@ -74,7 +81,7 @@ def test_prompts_show_the_task_the_screens_and_the_actions() -> None:
     assert asked.content.endswith("The judges: It pressed too early.")
     (asked,) = domain.staged_critic_prompt(failed, {1: "Too early."})
     assert "\n1. press enter\n2. press enter: Too early.\nAt the end:\nthe screen" in asked.content
-    (asked,) = domain.adapter_prompt(ROOT, "harder", ["It stopped."])
+    (asked,) = domain.adapter_prompt(RewriteRequest.of(ROOT, "harder", ["It stopped."]))
     assert "Goal: end\nHint: no\nGoals, the easiest first: end, start" in asked.content
     (asked,) = OSWorld(actions="pyautogui").policy_prompt(ROOT, [], "")
     assert "then Python between ``` and ```" in asked.content

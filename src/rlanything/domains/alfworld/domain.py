@@ -24,10 +24,10 @@ from rlanything.domains.base import (
     File,
     Finding,
     InvalidTask,
+    RewriteRequest,
 )
 from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
-    Direction,
     JudgedTrajectory,
     Messages,
     Step,
@@ -115,14 +115,8 @@ class AlfWorld(Domain):
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         return self._prompts.critic(failed, rejected)
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        return self._prompts.adapter(root, direction, critics, rollouts)
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        return self._prompts.adapter(request)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Reads `object: X place: Y`, said once or always alike. The task type stays the root's."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from rlanything.domains.alfworld.player_memory import PlayerMemory, condense
 from rlanything.domains.alfworld.scene_goals import scene_inventory
 from rlanything.domains.alfworld.tasks import load_game
+from rlanything.domains.base import RewriteRequest
 from rlanything.domains.templates import CRITIC_STEP, Templates, rejecters
-from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 
 PLACEHOLDERS: dict[str, frozenset[str]] = {
     "policy": frozenset({"task", "observation", "memory"}),
@@ -83,24 +84,16 @@ class NanoPrompts:
         )
         return (Message("user", text),)
 
-    def adapter(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory],
-    ) -> Messages:
-        del rollouts
-        game = load_game(root.data)
-        inventory = scene_inventory(game)
+    def adapter(self, request: RewriteRequest) -> Messages:
+        inventory = scene_inventory(load_game(request.root.data))
         text = self._templates.render(
             "adapter",
-            direction=direction,
-            goal=root.instruction,
+            direction=request.direction,
+            goal=request.root.instruction,
             objects=", ".join(
                 f"{kind} {len(places)} ({places[0]})" for kind, places in inventory.objects.items()
             ),
             places=", ".join(f"{kind} {count}" for kind, count in inventory.receptacles.items()),
-            critics=" ".join(critics) or "none",
+            critics=" ".join(request.critics) or "none",
         )
         return (Message("user", text),)

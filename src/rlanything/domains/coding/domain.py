@@ -18,6 +18,7 @@ from rlanything.domains.base import (
     DomainOptions,
     File,
     Finding,
+    RewriteRequest,
     Use,
 )
 from rlanything.domains.coding import families
@@ -47,7 +48,6 @@ from rlanything.domains.coding.sandbox.remote import RemoteExecutor
 from rlanything.domains.teaching import UnitTestTeacher
 from rlanything.domains.templates import Templates
 from rlanything.records import (
-    Direction,
     JudgedTrajectory,
     Judgement,
     Message,
@@ -246,25 +246,19 @@ class Coding(Domain):
         except InvalidTest:
             return None
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        problem = Problem.from_data(root.data)
-        active = Problem.from_data(rollouts[0].trajectory.task.data) if rollouts else problem
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        problem, active = map(Problem.from_data, (request.root.data, request.active.data))
+        rollouts = request.rollouts
         return self._ask(
             "adapter",
-            direction=direction,
+            direction=request.direction,
             question=problem.question,
             examples="\n".join(map(_shown, problem.tests[:SHOWN_EXAMPLES])),
             active="It is the original." if active == problem else active.question,
             accuracy=accuracy(rollouts),
             tests=ground_truth_tests(active, rollouts),
             generated=generated_tests(rollouts, self._read_test),
-            critics=" ".join(critics) or "nothing is known",
+            critics=" ".join(request.critics) or "nothing is known",
             least=str(self._rewritten_tests),
         )
 

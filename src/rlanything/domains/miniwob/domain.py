@@ -18,6 +18,7 @@ from rlanything.domains.base import (
     File,
     Finding,
     InvalidTask,
+    RewriteRequest,
 )
 from rlanything.domains.miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
 from rlanything.domains.miniwob.browser import HEIGHT, WIDTH, Browser
@@ -40,8 +41,6 @@ from rlanything.domains.screens import Observed, ScreenDomain
 from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Completion,
-    Direction,
-    JudgedTrajectory,
     Messages,
     Step,
     Task,
@@ -126,24 +125,15 @@ class MiniWob(ScreenDomain):
         usage = USAGE if self._shows_text else USAGE_BY_SIGHT
         return self._ask_policy(task, steps, observation, usage)
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        del rollouts
-        pages = self._in_place_of(page_of(root))
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        pages = self._in_place_of(page_of(request.root))
         numbers = {
             knob.name: f"{knob.name} {knob.least} to {knob.most}"
             for member in pages
             for knob in member.knobs
         }
         return self._ask_adapter(
-            root,
-            direction,
-            critics,
+            request,
             page=pages[0].name,
             pages=", ".join(each.name for each in pages),
             numbers=", ".join(numbers.values()) or "none",

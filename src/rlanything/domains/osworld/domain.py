@@ -20,6 +20,7 @@ from rlanything.domains.base import (
     File,
     Finding,
     InvalidTask,
+    RewriteRequest,
 )
 from rlanything.domains.osworld.actions import ACTION_MARKER, USAGE, Notation
 from rlanything.domains.osworld.dataset import dataset_tasks, downloads
@@ -41,8 +42,6 @@ from rlanything.domains.screens import Observed, ScreenDomain
 from rlanything.domains.teaching import StepTeacher
 from rlanything.records import (
     Completion,
-    Direction,
-    JudgedTrajectory,
     Messages,
     Step,
     Task,
@@ -151,17 +150,10 @@ class OSWorld(ScreenDomain):
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         return self._ask_policy(task, steps, observation, self._usage())
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
         """Returns the goals of the root's set-up, the easiest first; OSWorld's own tasks have one
         each, unless a user prepared more."""
-        del rollouts
-        return self._ask_adapter(root, direction, critics, **_choices(root))
+        return self._ask_adapter(request, **_choices(request.root))
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Returns a task with another goal or hint on the root's set-up; it was played: it is not
