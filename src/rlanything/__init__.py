@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from rlanything.algorithm.feedback import FeedbackSettings, task_signals
     from rlanything.config.recipe import Recipe, load_recipe
     from rlanything.domains.base import (
+        Capabilities,
+        CodeName,
         Domain,
+        DomainOptions,
         Environment,
         InvalidTask,
         Observation,
@@ -38,7 +41,10 @@ if TYPE_CHECKING:
 sleep_at_barriers()
 
 _HOMES = {
+    "Capabilities": "domains.base",
+    "CodeName": "domains.base",
     "Domain": "domains.base",
+    "DomainOptions": "domains.base",
     "Environment": "domains.base",
     "FeedbackSettings": "algorithm.feedback",
     "FunctionJudge": "roles.judges.base",
@@ -61,7 +67,10 @@ _HOMES = {
 """The module of each public name."""
 
 __all__ = [
+    "Capabilities",
+    "CodeName",
     "Domain",
+    "DomainOptions",
     "Environment",
     "FeedbackSettings",
     "FunctionJudge",

@@ -69,7 +69,7 @@ async def play(task: Task, client: Any) -> bool:
 
 class Through(AgentDomain):
     def __init__(self, listed: bool) -> None:
-        super().__init__([{"id": "1", "instruction": "unused"}], play)
+        super().__init__(tasks=[{"id": "1", "instruction": "unused"}], solve=play)
         self._listed = listed
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rlanything.domains.agent.commands import Command, OutcomeOf, command_options
+from rlanything.domains.agent.commands import Command, CommandSettings, command_options
 from rlanything.domains.agent.environment import AgentOptions, ProgramEnvironment, Start
 from rlanything.domains.agent.helpers import HelperOptions, Helpers
 from rlanything.domains.agent.outcome import Scale
@@ -17,9 +17,7 @@ from rlanything.domains.agent.tasks import read_tasks
 from rlanything.domains.base import (
     Capabilities,
     CodeName,
-    CommandWords,
     DomainError,
-    DomainOptions,
     File,
     InvalidTask,
 )
@@ -31,7 +29,7 @@ from rlanything.records import Messages, Step, Task
 class AgentDomain(TextDomain):
     """Tasks that a program attempts; every request it sends is a step of the policy."""
 
-    class Options(DomainOptions):
+    class Options(CommandSettings):
         tasks: File | Callable[[], Any] | Sequence[Any]
         """A file of JSON lines (`domains/agent/tasks.py`), such objects, or a function that returns
         them, called when tasks are first asked for."""
@@ -56,24 +54,6 @@ class AgentDomain(TextDomain):
         timeout_seconds: Annotated[float, Field(gt=0)] = 45.0
         """Time that the program may take between an answer and its next request; keep it below
         `environment.timeout_seconds`."""
-        command: Annotated[CommandWords, Field(min_length=1)] | None = None
-        """Words to run in place of `solve`, which find the endpoint in OPENAI_BASE_URL and
-        OPENAI_API_KEY."""
-        outcome: OutcomeOf = "last_line"
-        """The outcome of a command: the `last_line` of its output, or its `exit_code`."""
-        folder: str | None = None
-        """Where a command works; None: here."""
-        shown: Sequence[str] = ()
-        """Further files and folders that a command can read."""
-        variables: Mapping[str, Any] = Field(default_factory=dict)
-        """Variables of a command's environment."""
-        memory_mb: Annotated[int, Field(ge=64)] = 2048
-        """Memory of each process of a command, and of its /tmp."""
-        contained: bool = True
-        """Whether a command runs in a box without network."""
-        check: CommandWords = ()
-        """Words to run in the box when the command and all that it started have ended: their
-        output, or exit code, is the outcome in place of the command's."""
 
     def __init__(self, **options: Any) -> None:
         """Raises `DomainError` for options it cannot use."""
@@ -94,17 +74,7 @@ class AgentDomain(TextDomain):
             raise DomainError("name the program: solve=module:function, or command=[...], not both")
         self._start: Start
         if chosen.solve is None:
-            words = command_options(
-                chosen.command or (),
-                chosen.outcome,
-                chosen.folder,
-                chosen.shown,
-                chosen.variables,
-                chosen.memory_mb,
-                chosen.contained,
-                chosen.check,
-            )
-            self._start = partial(Command, words)
+            self._start = partial(Command, command_options(chosen))
         else:
             self._start = _function(chosen.solve)
 
