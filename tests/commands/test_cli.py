@@ -129,7 +129,7 @@ def test_a_window_upside_down_is_refused(
         ("policy.learning_rate=fast", "policy.learning_rate"),
         ("loop.tasks_per_iteration=100", "exceeds tasks"),
         ("domain.name=chess", "unknown domain 'chess'"),
-        ("domain.options={rooms: 3}", "its options are"),
+        ("domain.options={rooms: 3}", "domain.options.rooms: unknown key, did you mean prompts?"),
         ("domain.options={data: /nowhere}", "/nowhere"),
         ("evaluation.splits=[tomorrow]", "tomorrow"),
         ("policy.model=/nowhere", "cannot load model '/nowhere'"),

@@ -173,8 +173,8 @@ SecretVariable: TypeAlias = Annotated[str, AfterValidator(check_variable)]
 
 
 def texts(data: object, *keys: str) -> Iterator[tuple[str, str]]:
-    """Yields all texts among the values of plain data, each with every key that it stands under; a
-    list also as the words of a command."""
+    """Yields all texts of plain data, each with every key that it stands under; a list also as the
+    words of a command."""
     if isinstance(data, str):
         yield from ((key, data) for key in keys)
     elif isinstance(data, list):
@@ -183,6 +183,7 @@ def texts(data: object, *keys: str) -> Iterator[tuple[str, str]]:
             yield from texts(value, *keys)
     elif isinstance(data, Mapping):
         for name, value in data.items():
+            yield from texts(name, *keys)
             yield from texts(value, *keys, str(name))
 
 

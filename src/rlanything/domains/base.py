@@ -231,7 +231,7 @@ class DomainOptions(ConfigSection):
             raise DomainError(first_problem(error, options, "domain", "options")) from None
 
 
-class Endpoint(ConfigSection):
+class EndpointOptions(ConfigSection):
     """An OpenAI-compatible endpoint, as an option of a domain."""
 
     url: str
@@ -242,7 +242,7 @@ class Endpoint(ConfigSection):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a domain offers beyond tasks, episodes and prompts."""
+    """The abilities of a domain beyond tasks, episodes and prompts."""
 
     judge: Literal["steps", "tests"] = "steps"
     """What its judge writes: a score for each step, or unit tests of programs, m a task, shared by
@@ -306,7 +306,7 @@ class Domain(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the domain offers; by default rewritten tasks, if its class reads them."""
+        """Returns what the domain offers; by default rewritten tasks, if its class reads them."""
         reads = type(self).parse_candidate is not Domain.parse_candidate
         return Capabilities(rewrites_tasks=reads)
 

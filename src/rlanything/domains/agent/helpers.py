@@ -12,13 +12,13 @@ import openai
 from starlette.responses import Response
 
 from rlanything.domains.agent.reading import Denial
-from rlanything.domains.base import DomainError, Endpoint
+from rlanything.domains.base import DomainError, EndpointOptions
 
 _SHARE = 0.8
 """How much of what its program may take a helper may, where nothing else is said."""
 
 
-class HelperOptions(Endpoint):
+class HelperOptions(EndpointOptions):
     """A model that programs may ask, as a recipe describes it."""
 
     model: str | None = None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Literal
 
-from rlanything.domains.base import DomainError, Endpoint
+from rlanything.domains.base import DomainError, EndpointOptions
 from rlanything.domains.registry import named_function
 
 Opponent = Callable[[str], str]
@@ -26,7 +26,7 @@ _SECONDS, _RETRIES = 25.0, 1
 """All tries together take less than a worker may, so that it is the endpoint that is named."""
 
 
-class FrozenModelOptions(Endpoint):
+class FrozenModelOptions(EndpointOptions):
     """A frozen opponent, as a recipe describes it."""
 
     model: str
