@@ -53,7 +53,8 @@ class Through(AgentDomain):
     """The tasks of the game, for a program."""
 
     def __init__(self) -> None:
-        super().__init__([{"id": "unused", "instruction": "unused"}], guess_agent.solve)
+        rows = [{"id": "unused", "instruction": "unused"}]
+        super().__init__(tasks=rows, solve=guess_agent.solve)
 
     def tasks(self, split: str, count: int, seed: int) -> list[rl.Task]:
         return Guess().tasks(split, count, seed)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from rlanything.algorithm.signals import task_signals
     from rlanything.config.recipe import Recipe, load_recipe
     from rlanything.domains.base import (
+        Capabilities,
+        CodeName,
         Domain,
+        DomainOptions,
         Environment,
         InvalidTask,
         Observation,
@@ -39,7 +42,10 @@ if TYPE_CHECKING:
 sleep_at_barriers()
 
 _HOMES = {
+    "Capabilities": "domains.base",
+    "CodeName": "domains.base",
     "Domain": "domains.base",
+    "DomainOptions": "domains.base",
     "Environment": "domains.base",
     "FeedbackSettings": "algorithm.feedback",
     "FunctionJudge": "roles.judges.base",
@@ -62,7 +68,10 @@ _HOMES = {
 """The module of each public name."""
 
 __all__ = [
+    "Capabilities",
+    "CodeName",
     "Domain",
+    "DomainOptions",
     "Environment",
     "FeedbackSettings",
     "FunctionJudge",

@@ -164,11 +164,12 @@ def _members(protocol: type) -> list[str]:
         for name in (*vars(base), *inspect.get_annotations(base))
         if not name.startswith("_")
     }
-    return sorted(names)
+    return sorted(names, key=str.lower)
 
 
 def _lacking(part: object, members: Iterable[str]) -> str:
-    return ", ".join(member for member in members if not hasattr(part, member))
+    abstract = getattr(part, "__abstractmethods__", ())
+    return ", ".join(name for name in members if not hasattr(part, name) or name in abstract)
 
 
 def object_name(part: object) -> str:

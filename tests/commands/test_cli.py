@@ -127,7 +127,7 @@ def test_a_window_upside_down_is_refused(
         ("policy.learning_rate=fast", "policy.learning_rate"),
         ("loop.tasks_per_iteration=100", "exceeds tasks"),
         ("domain.name=chess", "unknown domain 'chess'"),
-        ("domain.options={rooms: 3}", "its options are"),
+        ("domain.options={rooms: 3}", "domain.options.rooms: unknown key, "),
         (
             "domain={name: 'helpers.at_least:AtLeast', options: {data: /nowhere}}",
             "/nowhere",

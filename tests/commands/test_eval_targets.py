@@ -46,6 +46,13 @@ def test_what_looks_like_a_path_must_exist(
     assert remedy in str(caught.value)
 
 
+@pytest.mark.parametrize("target", ["org/model", "gpt2", "expert", "random"])
+def test_a_target_that_no_domain_belongs_to_is_asked_for_one(target: str) -> None:
+    said = f"{target}: say what it plays with --domain, one of "
+    with pytest.raises(RecipeError, match=said):
+        run_eval(request(target), Progress(Console(quiet=True)))
+
+
 @pytest.mark.parametrize(
     ("target", "domain"),
     [

@@ -26,8 +26,10 @@ PACKAGE = '''
 
 from typing import Any
 
-from rlanything.config.engines import EngineConfig
-from rlanything.domains.base import Observation, StepResult
+from rlanything.config.engines import ConfigSection, EngineConfig
+from rlanything.domains.base import (
+    CodeName, CommandWords, DomainOptions, File, Observation, SecretVariable, StepResult
+)
 from rlanything.domains.registry import load_domain, named_function
 from rlanything.domains.text import TextDomain
 from rlanything.engines.hf.config import EmbeddedEngineConfig
@@ -72,6 +74,38 @@ class Rooms(TextDomain):
         return Room(self.late)
 
 
+class Hook(ConfigSection):
+    by: CodeName
+
+
+class Tutor(ConfigSection):
+    url: str
+    token: SecretVariable | None = None
+
+
+class Halls(Rooms):
+    class Options(DomainOptions):
+        size: int = 3
+        scorer: CodeName = ""
+        scorers: list[CodeName] = []
+        named: dict[str, CodeName] = {}
+        hooks: list[Hook] = []
+        program: CommandWords = ()
+        tutors: list[Tutor] = []
+        book: File | None = None
+
+    def __init__(self, **options):
+        chosen = self.Options.read(options)
+        self.late = ""
+        for name in (chosen.scorer, *chosen.scorers, *chosen.named.values(), *chosen.hooks):
+            resolve(getattr(name, "by", name))
+
+
+class Annex(Halls):
+    def __init__(self, flavour="", **options):
+        super().__init__(**options)
+
+
 class Rater(StepJudge):
     samples = 1
 
@@ -101,6 +135,8 @@ class Engine(EngineConfig):
 ENTRY_POINTS = """
 [rlanything.domains]
 rooms = rooms:Rooms
+halls = rooms:Halls
+annex = rooms:Annex
 [rlanything.judges]
 rater = rooms:Rater
 [rlanything.adapters]
@@ -250,3 +286,70 @@ def test_no_option_of_an_installed_domain_names_a_secret(options: dict[str, obje
     with pytest.raises(TrustError, match=r"key_variable=MY_SECRET yourself"):
         load_recipe(path, allow_code=True)
     load_recipe(path, [f"domain.options={json.dumps(options)}"])
+
+
+DECLARED: list[tuple[dict[str, object], str, str]] = [
+    ({"scorer": "evil:part"}, "scorer", "evil:part"),
+    ({"scorers": ["fine", "evil:part"]}, "scorers.1", "evil:part"),
+    ({"named": {"best": "evil:part"}}, "named.best", "evil:part"),
+    ({"hooks": [{"by": "fine"}, {"by": "evil:part"}]}, "hooks.1.by", "evil:part"),
+    ({"program": ["sh", "-c", "touch PWNED"]}, "program", "sh -c touch PWNED"),
+]
+
+
+@pytest.mark.parametrize(("options", "place", "named"), DECLARED, ids=[p for _, p, _ in DECLARED])
+@pytest.mark.parametrize("name", ["halls", "annex"])
+def test_options_that_another_package_declares_as_code_are_refused_as_the_recipe_is_read(
+    name: str, options: dict[str, object], place: str, named: str
+) -> None:
+    path = recipe(domain={"name": name, "options": {**options, "flavour": "sweet"}})
+    with pytest.raises(
+        TrustError, match=rf"domain\.options\.{place}: {named} is code.*--allow-code"
+    ):
+        load_recipe(path)
+    assert load_recipe(path, allow_code=True).code == [named]
+    typed = load_recipe(path, [f"domain.options={json.dumps(options)}"])
+    assert typed.code == [named]
+    assert not Path("PWNED").exists()
+
+
+def test_code_that_another_package_declares_works_where_it_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    path = recipe(domain={"name": "halls", "options": {"hooks": [{"by": "evil:part"}]}})
+    assert call(monkeypatch, "train", path) == 2
+    assert "domain.options.hooks.0.by: evil:part is code" in capsys.readouterr().err
+    assert not Path("PWNED").exists()
+    assert call(monkeypatch, "train", path, "loop.iterations=0", "--allow-code") == 0
+    assert Path("PWNED").exists()
+
+
+def test_a_secret_that_another_package_declares_is_asked_for_with_its_address() -> None:
+    tutor = {"url": "http://stranger/v1", "token": "MY_SECRET"}
+    path = recipe(domain={"name": "halls", "options": {"tutors": [tutor]}})
+    said = r"domain\.options\.tutors\.0\.token: .* MY_SECRET would be sent to stranger"
+    with pytest.raises(TrustError, match=said):
+        load_recipe(path, allow_code=True)
+    load_recipe(path, {"domain.options.tutors": [tutor]})
+
+
+def test_a_file_that_another_package_declares_is_found_next_to_the_recipe() -> None:
+    Path("book.txt").touch()
+    options = {"book": "book.txt", "late": "book.txt"}
+    loaded = load_recipe(recipe(domain={"name": "halls", "options": options}))
+    assert loaded.domain.options == {**options, "book": str(Path("book.txt").resolve())}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sise": 3}, "domain.options.sise: unknown key, did you mean size? known here: book, "),
+        ({"size": "big"}, "domain.options.size: input should be a valid integer (got 'big')"),
+        ({"hooks": [{}]}, "domain.options.hooks.0.by: missing; add it"),
+    ],
+)
+def test_options_that_another_package_does_not_take_are_named_with_the_remedy(
+    options: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert call(monkeypatch, "train", recipe(domain={"name": "halls", "options": options})) == 2
+    assert said in capsys.readouterr().err

@@ -54,7 +54,9 @@ def agent(
         {"id": f"t{i}", "instruction": f"Do {i}.", "data": {"says": list(texts)}}
         for i, texts in enumerate(says or [["yes"]])
     ]
-    return AgentDomain(rows, solve, **{"splits": {"train": 1.0}, "timeout_seconds": 5.0, **options})
+    return AgentDomain(
+        tasks=rows, solve=solve, **{"splits": {"train": 1.0}, "timeout_seconds": 5.0, **options}
+    )
 
 
 def played(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlanything.domains.base import Image, Observation, StepResult
+from rlanything.domains.base import Capabilities, Image, Observation, StepResult
 from rlanything.domains.text import TextDomain
 from rlanything.engines.images import noise_png
 from rlanything.records import Task
@@ -33,7 +33,7 @@ class Walls:
 class Patterns(TextDomain):
     """A domain of things to look at."""
 
-    shows_images = True
+    capabilities = Capabilities(shows_images=True)
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
         return [Task(f"{split}/{i}", "Which pattern?") for i in range(count)]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from helpers.tiny import completion_of
-from rlanything.domains.base import Environment, InvalidTask
+from rlanything.domains.base import Domain, Environment, InvalidTask, RewriteRequest
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import (
     Completion,
-    Direction,
     JudgedTrajectory,
     Judgement,
     Message,
@@ -48,7 +47,7 @@ class ScriptedEngine:
         return completion_of(request.prompt_ids, ids, text=text)
 
 
-class Counting:
+class Counting(Domain):
     """A domain about counting: enough of one to ask every role a question."""
 
     action_marker = ">"
@@ -75,14 +74,13 @@ class Counting:
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         return (Message("user", f"CRITIC {failed.trajectory.id} condemned {list(rejected)}"),)
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        return (Message("user", f"ADAPT {root.instruction} {direction} because {critics}"),)
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        return (
+            Message(
+                "user",
+                f"ADAPT {request.root.instruction} {request.direction} because {request.critics}",
+            ),
+        )
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         word, _, number = completion.rpartition(" ")
@@ -91,15 +89,6 @@ class Counting:
         if not number.isdigit():
             raise InvalidTask(f"{number} is not a number")
         return Task(task_id, completion)
-
-    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        return None
-
-    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        return None
-
-    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        return None
 
 
 def step(number: int, response: str = "so > one", action: str | None = "one") -> Step:

@@ -17,7 +17,7 @@ BALL = "minigrid:BabyAI-GoToRedBallNoDists-v0"
 
 
 def test_a_mission_and_its_grid_are_read() -> None:
-    domain = GymnasiumDomain(BALL, {"reward": "> 0"}, actions=ACTIONS, render="pprint_grid")
+    domain = GymnasiumDomain(id=BALL, win={"reward": "> 0"}, actions=ACTIONS, render="pprint_grid")
     environment = domain.environment()
     first = environment.reset(domain.tasks("train", 1, 0)[0])
     mission, *grid = first.text.splitlines()
@@ -32,7 +32,7 @@ def test_a_mission_and_its_grid_are_read() -> None:
 
 def test_its_pictures_are_not_shown_as_numbers() -> None:
     with pytest.raises(DomainError, match="numbers, too many to read"):
-        GymnasiumDomain(BALL, {"reward": "> 0"}, actions=ACTIONS)
+        GymnasiumDomain(id=BALL, win={"reward": "> 0"}, actions=ACTIONS)
 
 
 def test_a_recipe_of_babyai_trains(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def url() -> Iterator[str]:
 
 def guessing(url: str, **options: Any) -> OpenEnvDomain:
     usual = {"win": {"return": ">= 1"}, "observation": "text"}
-    return OpenEnvDomain(url, **{**usual, **options})
+    return OpenEnvDomain(**{"url": url, **usual, **options})
 
 
 def secret(text: str) -> str:

@@ -47,7 +47,7 @@ def test_a_question_is_answered_in_one_step() -> None:
 
 
 def test_an_answer_may_have_several_lines() -> None:
-    domain = ReasoningGymDomain("mini_sudoku")
+    domain = ReasoningGymDomain(dataset="mini_sudoku")
     [task] = domain.tasks("train", 1, 0)
     right = domain.expert(task, ())
     assert right is not None
@@ -58,7 +58,9 @@ def test_an_answer_may_have_several_lines() -> None:
 
 
 def test_a_question_is_in_one_split_only() -> None:
-    few = ReasoningGymDomain("chain_sum", {"min_terms": 2, "max_terms": 2, "max_digits": 1})
+    few = ReasoningGymDomain(
+        dataset="chain_sum", config={"min_terms": 2, "max_terms": 2, "max_digits": 1}
+    )
     questions = {
         split: {task.instruction for task in few.tasks(split, 300, 0)}
         for split in ("train", "tune", "in_domain")
@@ -69,7 +71,7 @@ def test_a_question_is_in_one_split_only() -> None:
 
 def test_a_worker_scores_the_question_that_was_asked() -> None:
     """This dataset makes another question of a seed in every process."""
-    domain = ReasoningGymDomain("polynomial_multiplication")
+    domain = ReasoningGymDomain(dataset="polynomial_multiplication")
     tasks = domain.tasks("train", 8, 0)
     answers = [domain.expert(task, ()) for task in tasks]
     with EnvironmentPool("reasoning_gym", {"dataset": "polynomial_multiplication"}, 1, 60) as pool:
@@ -81,7 +83,7 @@ def test_a_worker_scores_the_question_that_was_asked() -> None:
 
 def test_no_question_of_training_is_out_of_domain() -> None:
     config = {"min_terms": 2, "max_terms": 3, "max_digits": 1}
-    domain = ReasoningGymDomain("chain_sum", config, ood={"max_terms": 5})
+    domain = ReasoningGymDomain(dataset="chain_sum", config=config, ood={"max_terms": 5})
     trained = {task.instruction for task in domain.tasks("train", 300, 0)}
     assert not trained & {task.instruction for task in domain.tasks("ood", 100, 0)}
 
@@ -98,9 +100,9 @@ def test_out_of_domain_has_its_own_config() -> None:
 def test_every_dataset_gives_questions_and_takes_its_own_answers(dataset: str) -> None:
     if dataset == "composite":
         with pytest.raises(DomainError, match="Must specify at least one dataset"):
-            ReasoningGymDomain(dataset)
+            ReasoningGymDomain(dataset=dataset)
         return
-    domain = ReasoningGymDomain(dataset)
+    domain = ReasoningGymDomain(dataset=dataset)
     [task] = domain.tasks("in_domain", 1, 0)
     right = domain.expert(task, ())
     assert (right is None) == (dataset in WITHOUT_ANSWERS)

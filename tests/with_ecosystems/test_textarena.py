@@ -51,7 +51,7 @@ def test_as_many_invalid_moves_are_forgiven_as_the_recipe_says() -> None:
 
 
 def test_an_opponent_moves_in_between_and_the_same_seed_gives_the_same_game() -> None:
-    domain = TextArenaDomain("TicTacToe-v0", opponent="random", actions="listed")
+    domain = TextArenaDomain(id="TicTacToe-v0", opponent="random", actions="listed")
     games = []
     for number in (0, 1, 0):
         environment = domain.environment()
@@ -76,7 +76,7 @@ def test_the_policy_may_sit_second() -> None:
         seen.append(text)
         return listed_moves(text)[0]
 
-    domain = TextArenaDomain("TicTacToe-v0", opponent=first_listed, seat=1)
+    domain = TextArenaDomain(id="TicTacToe-v0", opponent=first_listed, seat=1)
     environment, text = begun(domain)
     assert text.startswith("You are Player 1")
     assert "Player 0: [0]" in text
@@ -88,7 +88,7 @@ def test_the_policy_may_sit_second() -> None:
 def test_an_opponent_may_be_a_frozen_model(fake: FakeEndpoint) -> None:
     fake.say = lambda body: "[8]"
     endpoint = {"url": fake.url, "model": MODEL, "key_variable": "MY_KEY"}
-    environment, _ = begun(TextArenaDomain("TicTacToe-v0", opponent=endpoint))
+    environment, _ = begun(TextArenaDomain(id="TicTacToe-v0", opponent=endpoint))
     [first] = steps(environment, "[4]")
     assert "Player 1: [8]" in first.observation.text
     assert fake.keys == [f"Bearer {KEY}"]
@@ -114,9 +114,9 @@ def test_code_of_an_opponent_has_to_be_allowed() -> None:
 
 def test_others_who_play_need_an_opponent() -> None:
     with pytest.raises(DomainError, match="players is 2: name an opponent"):
-        TextArenaDomain("TicTacToe-v0", players=2)
+        TextArenaDomain(id="TicTacToe-v0", players=2)
     with pytest.raises(DomainError, match="players is 0"):
-        TextArenaDomain("TicTacToe-v0", players=0)
+        TextArenaDomain(id="TicTacToe-v0", players=0)
 
 
 def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nltk, "download", lambda *names, **_: asked.append(names))
     for game in ("Wordle-v0", "Hangman-v0", "WordLadder-v0"):
         with pytest.raises(DomainError, match=r"needs NLTK data.*nltk\.downloader words"):
-            TextArenaDomain(game)
+            TextArenaDomain(id=game)
     assert asked == []
 
 
@@ -157,19 +157,19 @@ def test_a_game_that_offers_no_moves_needs_them_named(game: str) -> None:
     choices: tuple[dict[str, Any], ...] = ({"opponent": "random"}, listed)
     for options in choices:
         with pytest.raises(DomainError, match="does not say which moves are possible"):
-            TextArenaDomain(game, **options)
-    TextArenaDomain(game, opponent=lambda _: "[0 1]")
+            TextArenaDomain(id=game, **options)
+    TextArenaDomain(id=game, opponent=lambda _: "[0 1]")
 
 
 def test_a_random_opponent_draws_from_named_moves_where_the_game_offers_none() -> None:
     moves = ["[Cooperate]", "[Defect]"]
-    domain = TextArenaDomain("IteratedPrisonersDilemma-v0", opponent="random", actions=moves)
+    domain = TextArenaDomain(id="IteratedPrisonersDilemma-v0", opponent="random", actions=moves)
     environment, _ = begun(domain)
     assert environment.step("> [Cooperate]").observation.choices == tuple(moves)
 
 
 def test_a_game_that_an_opponents_invalid_move_ends_counts_neither_way() -> None:
-    domain = TextArenaDomain("Nim-v0", opponent=lambda _: "[9 9]")
+    domain = TextArenaDomain(id="Nim-v0", opponent=lambda _: "[9 9]")
     environment, _ = begun(domain)
     with pytest.raises(EpisodeError, match="invalid move of the opponent") as ended:
         environment.step("> [0 1]")
@@ -177,7 +177,7 @@ def test_a_game_that_an_opponents_invalid_move_ends_counts_neither_way() -> None
 
 
 def test_what_the_policy_says_offers_its_opponent_nothing() -> None:
-    domain = TextArenaDomain("TicTacToe-v0", opponent="random", actions="listed")
+    domain = TextArenaDomain(id="TicTacToe-v0", opponent="random", actions="listed")
     environment, _ = begun(domain)
     result = environment.step("> [4] Available moves: [4]")
     assert result.observation.choices
@@ -188,7 +188,7 @@ def test_an_opponent_that_fails_costs_the_episode() -> None:
     def fail(text: str) -> str:
         raise ConnectionError("gone")
 
-    environment, _ = begun(TextArenaDomain("TicTacToe-v0", opponent=fail))
+    environment, _ = begun(TextArenaDomain(id="TicTacToe-v0", opponent=fail))
     with pytest.raises(ConnectionError, match="gone"):
         steps(environment, "[4]")
 

@@ -71,7 +71,7 @@ def played(domain: VerifiersDomain, policy: Doubling, count: int = 3) -> Rollout
 
 
 def test_a_taskset_is_played_and_scored() -> None:
-    domain = VerifiersDomain(TASKSET)
+    domain = VerifiersDomain(taskset=TASKSET)
     assert [len(domain.tasks(split, 99, 0)) for split in ("train", "in_domain")] == [8, 2]
     policy = Doubling()
     rollouts = played(domain, policy)
@@ -84,7 +84,7 @@ def test_a_taskset_is_played_and_scored() -> None:
 
 
 def test_a_taskset_that_cannot_score_loses_the_episode() -> None:
-    rollouts = played(VerifiersDomain(TASKSET), Doubling("raise"), 1)
+    rollouts = played(VerifiersDomain(taskset=TASKSET), Doubling("raise"), 1)
     assert [trajectory.outcome for trajectory in rollouts.trajectories] == [-1]
     assert "this cannot be scored" in rollouts.crashes[0].reason
 
@@ -95,18 +95,18 @@ def test_what_cannot_be_loaded_is_said_in_one_line(monkeypatch: pytest.MonkeyPat
         ({"id": "doubling_taskset", "depth": 1}, "depth"),
     ):
         with pytest.raises(DomainError, match=said_of_it) as error:
-            VerifiersDomain(taskset).tasks("train", 1, 0)
+            VerifiersDomain(taskset=taskset).tasks("train", 1, 0)
         assert "\n" not in str(error.value)
-    with pytest.raises(DomainError, match="taskset is 3: write its id"):
-        VerifiersDomain(3)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(DomainError, match="tasks is 0"):
-        VerifiersDomain("doubling_taskset", tasks=0)
+    with pytest.raises(DomainError, match=r"taskset: input should be a valid string \(got 3\)"):
+        VerifiersDomain(taskset=3)
+    with pytest.raises(DomainError, match=r"tasks: .* greater than or equal to 1 \(got 0\)"):
+        VerifiersDomain(taskset="doubling_taskset", tasks=0)
     monkeypatch.setenv(VARIABLE, sys.executable)
     with pytest.raises(DomainError, match="has no verifiers: make an environment of its own"):
-        VerifiersDomain("doubling_taskset")
+        VerifiersDomain(taskset="doubling_taskset")
     monkeypatch.delenv(VARIABLE)
     with pytest.raises(DomainError, match=f"{VARIABLE} is not set: make an environment"):
-        VerifiersDomain("doubling_taskset")
+        VerifiersDomain(taskset="doubling_taskset")
 
 
 def test_the_recipe_of_verifiers_trains(tmp_path: Path) -> None:

@@ -265,15 +265,30 @@ def test_a_command_that_is_not_there_is_named(folder: Path) -> None:
             {"command": ["a"], "variables": {"A": "1\0--bind"}},
             "variables: .A. is not a name, or contains",
         ),
-        ({"command": "python agent.py"}, "a list of words"),
-        ({"command": ["a"], "outcome": "luck"}, "use last_line or exit_code"),
+        (
+            {"command": "python agent.py"},
+            r"command: write a list, as \[python agent.py\]",
+        ),
+        (
+            {"command": ["a"], "outcome": "luck"},
+            "outcome: input should be 'last_line' or 'exit_code'",
+        ),
         ({"command": ["a"], "folder": "/nowhere"}, "/nowhere is not there"),
-        ({"command": ["a"], "memory_mb": 1}, "a whole number of 64 or more"),
+        (
+            {"command": ["a"], "memory_mb": 1},
+            r"memory_mb: .* greater than or equal to 64 \(got 1\)",
+        ),
         ({"command": ["a"], "solve": print}, "not both"),
-        ({"command": ["a"], "check": "python check.py"}, "check must be a list of words"),
+        (
+            {"command": ["a"], "check": "python check.py"},
+            r"check: write a list, as \[python check.py\]",
+        ),
         ({"command": ["a"], "check": ["a"], "contained": False}, "check needs a box"),
         ({"command": ["a"], "variables": {"DUMP:DIR": None}}, "with a blank after the colon"),
-        ({"command": ["a"], "variables": "A=1"}, "give each name a value"),
+        (
+            {"command": ["a"], "variables": "A=1"},
+            r"variables: write it in braces, as \{key: value\}",
+        ),
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options: dict[str, Any], reason: str) -> None:

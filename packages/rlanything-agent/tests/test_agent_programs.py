@@ -91,7 +91,7 @@ def test_tasks_may_come_from_a_coroutine() -> None:
     async def rows() -> Any:
         return [{"id": "a", "instruction": "A."}]
 
-    domain = AgentDomain(rows, coroutine, splits={"train": 1.0})  # type: ignore[arg-type]
+    domain = AgentDomain(tasks=rows, solve=coroutine, splits={"train": 1.0})  # type: ignore[arg-type]
     assert domain.tasks("train", 9, 0) == [Task("a", "A.")]
 
 
@@ -312,7 +312,7 @@ def test_null_and_nan_in_tasks_are_as_good_as_left_out() -> None:
         {"id": "b", "instruction": "B.", "data": math.nan, "kind": math.nan, "split": math.nan},
         Task("c", "C.", "sort", {"answer": 3}),
     ]
-    tasks = AgentDomain(rows, coroutine, splits={"train": 1.0}).tasks("train", 9, 0)
+    tasks = AgentDomain(tasks=rows, solve=coroutine, splits={"train": 1.0}).tasks("train", 9, 0)
     assert sorted(tasks, key=lambda task: task.id) == [
         Task("a", "A."),
         Task("b", "B."),

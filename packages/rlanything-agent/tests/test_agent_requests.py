@@ -324,7 +324,7 @@ def test_images_reach_the_policy_and_the_runs_folder(tmp_path: Path) -> None:
         [path] = (tmp_path / "images").iterdir()
     assert path.read_bytes() == data
     assert seen.request.messages == (Message("user", "What is it?", (path.name,)),)  # type: ignore[union-attr]
-    assert domain.shows_images
+    assert domain.capabilities.shows_images
 
 
 def test_an_image_that_is_cut_off_is_refused() -> None:

@@ -69,7 +69,7 @@ async def play(task: Task, client: Any) -> bool:
 
 class Through(AgentDomain):
     def __init__(self, listed: bool) -> None:
-        super().__init__([{"id": "1", "instruction": "unused"}], play)
+        super().__init__(tasks=[{"id": "1", "instruction": "unused"}], solve=play)
         self._listed = listed
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
@@ -170,7 +170,7 @@ def test_a_report_shows_calls_and_a_policy_without_tools_in_its_template_is_told
         "loop.rollouts_per_task": 2,
         "evaluation.episodes": 0,
     }
-    domain = AgentDomain(rows, with_a_tool)
+    domain = AgentDomain(tasks=rows, solve=with_a_tool)
     trainer = rl.Trainer(
         "guess", domain=domain, judge=rl.FunctionJudge(judged), overrides=overrides
     )

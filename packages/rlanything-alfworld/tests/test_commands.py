@@ -143,12 +143,21 @@ def test_restricted_answers_are_played_as_they_are_without_a_list(task: Task) ->
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"style": "fancy"}, "style is 'fancy': give nano or paper"),
-        ({"style": ["paper"]}, "style is"),
-        ({"commands": "some"}, "commands is 'some': give one of none, list, numbered"),
-        ({"commands": ["list"], "style": "paper"}, "commands is"),
+        ({"style": "fancy"}, r"style: input should be 'nano' or 'paper' \(got 'fancy'\)"),
+        ({"style": ["paper"]}, r"style: input should be 'nano' or 'paper' \(got \['paper'\]\)"),
+        (
+            {"commands": "some"},
+            r"commands: input should be 'none', 'list' or 'numbered' \(got 'some'\)",
+        ),
+        (
+            {"commands": ["list"], "style": "paper"},
+            r"commands: input should be 'none', .*got \['list'\]",
+        ),
         ({"commands": "numbered"}, "the nano prompts show none: set style to paper"),
-        ({"idle_actions": "often"}, "idle_actions is 'often': give true or false"),
+        (
+            {"idle_actions": "often"},
+            r"idle_actions: input should be a valid boolean \(got 'often'\)",
+        ),
     ],
 )
 def test_options_that_cannot_be_used_are_refused_in_one_line(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.playing import play
-from rlanything.domains.base import DomainError, InvalidTask
+from rlanything.domains.base import DomainError, InvalidTask, RewriteRequest
 from rlanything.records import JudgedTrajectory, Step, Task, Trajectory
 from rlanything_alfworld.domain import AlfWorld
 
@@ -49,7 +49,7 @@ def test_the_nano_models_prompts_are_bit_for_bit_those_they_were_taught_with(
         domain.policy_prompt(task, steps, steps[-1].next_observation),
         domain.judge_prompt(task, steps),
         domain.critic_prompt(failed, [1]),
-        domain.adapter_prompt(task, "harder", ("It got lost.",)),
+        domain.adapter_prompt(RewriteRequest.of(task, "harder", ("It got lost.",))),
     ]
     text = "\n".join(f"{turn.role}: {turn.content}" for chat in chats for turn in chat)
     assert hashlib.sha256(text.encode()).hexdigest() == (
@@ -101,7 +101,9 @@ def test_the_oracle_condemns_what_cannot_be_done(
 def test_a_candidate_changes_sentence_and_game_together(domain: AlfWorld) -> None:
     found = 0
     for root in domain.tasks("train", 30, 1):
-        prompt = domain.adapter_prompt(root, "harder", ("It got lost.",))[0].content
+        prompt = domain.adapter_prompt(RewriteRequest.of(root, "harder", ("It got lost.",)))[
+            0
+        ].content
         assert root.instruction in prompt
         assert "It got lost." in prompt
         for thing in ("mug", "plate", "pan", "pencil", "book", "apple"):

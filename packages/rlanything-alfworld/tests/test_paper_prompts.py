@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.playing import play
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import DomainError, RewriteRequest
 from rlanything.domains.templates import REASON_CHARACTERS
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
 from rlanything.runs.open import open_run
@@ -161,7 +161,9 @@ def test_the_adapter_reads_the_facts_of_the_scene_and_how_well_it_went(
     domain: AlfWorld, task: Task, judged: JudgedTrajectory
 ) -> None:
     won = JudgedTrajectory(Trajectory("w", task, judged.trajectory.steps, 1), ())
-    chats = domain.adapter_prompt(task, "harder", ("It got lost.",), (judged, won, won))
+    chats = domain.adapter_prompt(
+        RewriteRequest.of(task, "harder", ("It got lost.",), (judged, won, won))
+    )
     text = only(chats)
     assert task.instruction == "cool some bread and put it in fridge"
     for fact in (
@@ -180,7 +182,7 @@ def test_the_adapter_reads_the_facts_of_the_scene_and_how_well_it_went(
         "object: TYPE place: TYPE",
     ):
         assert fact in text, fact
-    unknown = only(domain.adapter_prompt(task, "easier", ()))
+    unknown = only(domain.adapter_prompt(RewriteRequest.of(task, "easier", ())))
     assert "Attempts that succeeded: not known" in unknown
     assert "nothing is known" in unknown
 

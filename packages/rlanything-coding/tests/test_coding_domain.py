@@ -12,9 +12,8 @@ from helpers.coding_episodes import fenced, rollout, written_test
 from rlanything.domains.base import (
     DomainError,
     InvalidTask,
-    ProgramDomain,
+    RewriteRequest,
     StepResult,
-    UnitTestDomain,
 )
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
@@ -86,7 +85,7 @@ def test_a_task_survives_json(domain: Coding) -> None:
 
 
 def test_what_programs_print_on_generated_tests_is_shown_and_repaired(domain: Coding) -> None:
-    assert isinstance(domain, ProgramDomain)
+    assert domain.capabilities.repairs_programs
     tests = [written_test("5", "10"), "no test at all", written_test("x", "3")]
     printed = domain.test_outputs(TASK, [fenced(RIGHT), "no program", fenced("print( 7 )")], tests)
     assert printed[0][:2] == ["10", ""]
@@ -99,7 +98,7 @@ def test_what_programs_print_on_generated_tests_is_shown_and_repaired(domain: Co
 
 
 def test_generated_tests_score_programs(domain: Coding) -> None:
-    assert isinstance(domain, UnitTestDomain)
+    assert domain.capabilities.judge == "tests"
     tests = [
         written_test("5", "10"),
         written_test("-1", "-2"),
@@ -118,7 +117,7 @@ def test_generated_tests_score_programs(domain: Coding) -> None:
 def test_prompts_say_what_is_asked_and_nothing_of_the_answer(domain: Coding) -> None:
     [policy] = domain.policy_prompt(TASK, (), DOUBLE.question)
     [judge] = domain.judge_prompt(TASK, ())
-    [adapter] = domain.adapter_prompt(TASK, "harder", ("It loops.",))
+    [adapter] = domain.adapter_prompt(RewriteRequest.of(TASK, "harder", ("It loops.",)))
     for message in (policy, judge, adapter):
         assert DOUBLE.question in message.content
     for message in (policy, judge):
@@ -163,9 +162,11 @@ def rollouts(domain: Coding, task: Task, programs: list[str]) -> list[JudgedTraj
 def test_the_adapter_reads_pass_rates_of_every_test_in_both_directions() -> None:
     domain = Coding(style="paper")
     [easier] = domain.adapter_prompt(
-        TASK, "easier", (), rollouts(domain, TASK, [RIGHT, HALF, WRONG, HALF])
+        RewriteRequest.of(TASK, "easier", (), rollouts(domain, TASK, [RIGHT, HALF, WRONG, HALF]))
     )
-    [harder] = domain.adapter_prompt(TASK, "harder", (), rollouts(domain, TASK, [RIGHT] * 2))
+    [harder] = domain.adapter_prompt(
+        RewriteRequest.of(TASK, "harder", (), rollouts(domain, TASK, [RIGHT] * 2))
+    )
     domain.executor.close()
     for line in (
         "1 of 4 programs pass every test (accuracy 0.25); a program passes 62% of them on average",
@@ -187,7 +188,9 @@ def test_the_adapter_reads_the_active_task_beside_the_root() -> None:
     domain = Coding(style="paper")
     answer = rewrite("Read a number and print three times it.", TRIPLE)
     active = domain.parse_candidate(TASK, "double@1", answer)
-    [prompt] = domain.adapter_prompt(TASK, "easier", (), rollouts(domain, active, [RIGHT]))
+    [prompt] = domain.adapter_prompt(
+        RewriteRequest.of(TASK, "easier", (), rollouts(domain, active, [RIGHT]))
+    )
     domain.executor.close()
     assert DOUBLE.question in prompt.content
     assert active.instruction in prompt.content
@@ -197,13 +200,13 @@ def test_the_adapter_reads_the_active_task_beside_the_root() -> None:
 
 def test_the_adapter_is_told_what_is_not_known() -> None:
     domain = Coding(style="paper")
-    [without] = domain.adapter_prompt(TASK, "easier", ())
+    [without] = domain.adapter_prompt(RewriteRequest.of(TASK, "easier", ()))
     assert "How the model's programs did on it: nothing is known." in without.content
     assert '{"input": "2", "output": "4"}' in without.content
     # A response that broke its episode: no test is said to have passed or failed.
     step = Step("q", Completion.unsampled(fenced(HALF)), None, False, "The environment failed.")
     lost = JudgedTrajectory(Trajectory("t", TASK, (step,), -1), ((),))
-    [broken] = domain.adapter_prompt(TASK, "easier", (), [lost])
+    [broken] = domain.adapter_prompt(RewriteRequest.of(TASK, "easier", (), [lost]))
     assert '{"input": "2", "output": "4"}' in broken.content
     assert "0 of 1 programs" in broken.content
 
@@ -211,7 +214,7 @@ def test_the_adapter_is_told_what_is_not_known() -> None:
 def test_the_adapter_reads_the_beginning_of_a_long_test() -> None:
     long = Problem(DOUBLE.question, (Example("7" * 500, "\n".join("ab" * 300)),))
     task = Task("long", long.question, "", long.to_data())
-    [prompt] = Coding(style="paper").adapter_prompt(task, "harder", ())
+    [prompt] = Coding(style="paper").adapter_prompt(RewriteRequest.of(task, "harder", ()))
     assert f'{{"input": "{"7" * 100}...", "output": "' in prompt.content
 
 
@@ -228,7 +231,10 @@ def test_a_template_of_the_users_replaces_that_of_any_style(tmp_path: Path) -> N
     (tmp_path / "adapter.txt").write_text("$direction, $accuracy")
     domain = Coding(style="paper", prompts=str(tmp_path))
     assert domain.judge_prompt(TASK, ())[0].content == f"Test this: {DOUBLE.question}"
-    assert domain.adapter_prompt(TASK, "easier", ())[0].content == "easier, nothing is known"
+    assert (
+        domain.adapter_prompt(RewriteRequest.of(TASK, "easier", ()))[0].content
+        == "easier, nothing is known"
+    )
     # What neither the user nor the style has is that of every style.
     [policy], [shipped] = (each.policy_prompt(TASK, (), "Q") for each in (domain, Coding()))
     assert policy == shipped
@@ -263,7 +269,9 @@ exactly what a correct program prints."""
 
 
 def test_the_nano_models_read_what_they_were_taught_to_read(domain: Coding) -> None:
-    [prompt] = domain.adapter_prompt(TASK, "harder", (), rollouts(domain, TASK, [RIGHT]))
+    [prompt] = domain.adapter_prompt(
+        RewriteRequest.of(TASK, "harder", (), rollouts(domain, TASK, [RIGHT]))
+    )
     assert prompt.content == NANO_ADAPTER
 
 
@@ -329,14 +337,20 @@ def test_solutions_that_do_not_agree_with_the_tests_object_to_a_rewritten_proble
     [
         ({"difficulty": [0, 3]}, "difficulty"),
         ({"difficulty": "13"}, "difficulty"),
-        ({"tests": 0}, "tests is 0"),
-        ({"memory_mb": True}, "memory_mb is True"),
-        ({"rewritten_tests": "4"}, "rewritten_tests is '4'"),
-        ({"rewritten_tests": 100}, "rewritten_tests is 100: give 64 at most"),
-        ({"imports": "numpy"}, "imports is 'numpy': give a list"),
+        ({"tests": 0}, r"tests: input should be greater than or equal to 1 \(got 0\)"),
+        ({"memory_mb": True}, r"memory_mb: input should be a valid integer \(got True\)"),
+        ({"rewritten_tests": "4"}, r"rewritten_tests: input should be a valid integer \(got '4'\)"),
+        (
+            {"rewritten_tests": 100},
+            r"rewritten_tests: input should be less than or equal to 64 \(got 100\)",
+        ),
+        ({"imports": "numpy"}, r"imports: write a list, as \[numpy\]"),
         ({"imports": ["numpy"], "sandbox": "http://there"}, "imports: a remote sandbox has"),
-        ({"programs_agree": "no"}, "programs_agree is 'no': give true or false"),
-        ({"style": "papers"}, "style is 'papers': use one of nano, paper, rlanything-release"),
+        ({"programs_agree": "no"}, r"programs_agree: input should be a valid boolean \(got 'no'\)"),
+        (
+            {"style": "papers"},
+            r"style: input should be 'nano', 'paper' or 'rlanything-release'.*papers",
+        ),
     ],
 )
 def test_options_without_meaning_are_refused(options: dict, said: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from helpers.paths import PACKAGES
 from rlanything.config.recipe import load_recipe
 from rlanything.config.yaml import read_yaml
-from rlanything.domains.base import DomainError, EpisodeError, rewrites_tasks
+from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.registry import load_domain
 from rlanything.domains.winning import WinRule
 from rlanything.plugins import plugin_names
@@ -24,6 +24,7 @@ from rlanything_gyms.ecosystem import (
     SPLITS,
     EcosystemDomain,
     EcosystemEnvironment,
+    EcosystemOptions,
     EpisodeRules,
     GameTurn,
     action_names,
@@ -58,10 +59,14 @@ class DiceGame:
 
 
 class Dice(EcosystemDomain):
-    def __init__(self, horizon: int | None = None, fault: str = "", ood: Any = None) -> None:
-        super().__init__("dice", None, ood)
-        self.fault = fault
-        self.rules = EpisodeRules.read(WinRule.at(0.5), [0, 1], horizon)
+    class Options(EcosystemOptions):
+        fault: str = ""
+
+    def __init__(self, **options: Any) -> None:
+        chosen = self.Options.read(options)
+        super().__init__("dice", None, chosen.ood)
+        self.fault = chosen.fault
+        self.rules = EpisodeRules.read(WinRule.at(0.5), [0, 1], chosen.horizon)
 
     def environment(self) -> EcosystemEnvironment:
         return EcosystemEnvironment(DiceGame(self.fault), self.rules)
@@ -107,7 +112,7 @@ def test_out_of_domain_needs_something_that_differs() -> None:
     [usual] = domain.tasks("train", 1, 0)
     assert domain.settings(usual.data, {"size": 1}) == {"size": 1}
     for ood in ({}, [], "big"):
-        with pytest.raises(DomainError, match="ood is"):
+        with pytest.raises(DomainError, match=r"domain\.options\.ood: "):
             Dice(ood=ood)
 
 
@@ -119,8 +124,8 @@ def test_an_episode_is_scored_at_its_horizon_and_lost_at_the_loops_limit() -> No
     cut = played(Dice(), "> roll", max_steps=4).trajectories[0]
     assert (len(cut.steps), cut.outcome, cut.reward) == (4, -1, 1.0)
     for horizon in (0, -1, 1.5, "long", True):
-        with pytest.raises(DomainError, match="horizon"):
-            Dice(horizon=horizon)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(DomainError, match=r"domain\.options\.horizon: "):
+            Dice(horizon=horizon)
 
 
 def test_a_response_without_an_action_is_told_so_and_counts_as_a_step() -> None:
@@ -168,7 +173,7 @@ def test_global_random_numbers_are_an_environments_own(workers: int) -> None:
 
 
 def test_its_tasks_are_not_rewritten_and_nobody_is_asked() -> None:
-    assert not rewrites_tasks(Dice())
+    assert not Dice().capabilities.rewrites_tasks
 
 
 def test_names_of_actions_can_be_told_apart_in_a_response() -> None:

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.base import DomainError, InvalidTask, Observation, StepResult
+from rlanything.domains.base import (
+    DomainError,
+    InvalidTask,
+    Observation,
+    RewriteRequest,
+    StepResult,
+)
 from rlanything.records import Completion, JudgedTrajectory, Step, Task, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.report.pointing import pointer_size
@@ -135,7 +141,7 @@ def test_prompts_say_what_is_to_be_done_what_was_done_and_what_is_seen(miniwob: 
         "policy": miniwob.policy_prompt(task, trajectory.steps[:1], screen),
         "judge": miniwob.judge_prompt(task, trajectory.steps[:1]),
         "critic": miniwob.critic_prompt(JudgedTrajectory(trajectory, ()), [0]),
-        "adapter": miniwob.adapter_prompt(task, "harder", ("It typed hello.",)),
+        "adapter": miniwob.adapter_prompt(RewriteRequest.of(task, "harder", ("It typed hello.",))),
     }
     for messages in texts.values():
         assert task.instruction in messages[0].content
@@ -233,7 +239,7 @@ def test_no_rewrite_brings_a_held_out_page_of_the_family(miniwob: MiniWob) -> No
     root = task_on(miniwob, "click-test")
     with pytest.raises(InvalidTask, match="click-test-transfer is none of click-test, click-tes"):
         domain.parse_candidate(root, "new", "page: click-test-transfer\nhint: none")
-    [asked] = domain.adapter_prompt(root, "harder", [])
+    [asked] = domain.adapter_prompt(RewriteRequest.of(root, "harder", []))
     assert "click-test-transfer" not in asked.content
 
 
@@ -270,15 +276,20 @@ def test_where_only_looking_tells_the_text_says_nothing_of_the_page(tmp_path: Pa
     [asked] = domain.policy_prompt(task, (), seen.text)
     assert "[n]" not in asked.content
     assert "click x y" in asked.content
-    assert domain.shows_images
-    assert not MiniWob(screenshots=2).shows_images
+    assert domain.capabilities.shows_images
+    assert not MiniWob(screenshots=2).capabilities.shows_images
 
 
 def test_options_that_cannot_be_used_are_refused() -> None:
-    with pytest.raises(DomainError, match="observe is 'pixels': use one of text, image, both"):
+    with pytest.raises(
+        DomainError, match=r"observe: input should be 'text', 'image' or 'both' \(got 'pixels'\)"
+    ):
         MiniWob(observe="pixels")  # type: ignore[arg-type]
     for scale in (-1, 5, "big"):
-        with pytest.raises(DomainError, match="give a scale from 1 to 4"):
+        with pytest.raises(
+            DomainError,
+            match=r"domain\.options\.screenshots: input should be .*(0|4|integer) \(got",
+        ):
             MiniWob(screenshots=scale)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ import rlanything as rl
 import rlanything_nano.command as command
 from helpers.paths import ROOT
 from helpers.playing import play
-from rlanything.domains.base import Domain, DomainError, Episode
+from rlanything.domains.base import Domain, DomainError, Episode, RewriteRequest
 from rlanything.domains.registry import load_domain
 from rlanything.progress import Progress
 from rlanything.records import Completion, Step, Task
@@ -181,7 +181,9 @@ def test_a_pretrained_player_is_shown_what_it_may_do_and_a_judge_what_was_done()
     said = chat[-1].content.split("\n")
     assert said[:3] == [goal, f"Before: {steps[0].action}", f"> {steps[1].action}"]
     assert "Possible commands" not in chat[-1].content
-    objects = domain.adapter_prompt(task, "easier", ())[-1].content.partition("Objects: ")[2]
+    objects = domain.adapter_prompt(RewriteRequest.of(task, "easier", ()))[-1].content.partition(
+        "Objects: "
+    )[2]
     things = [thing for thing in objects.split(", ") if thing not in task.instruction]
     candidate = domain.parse_candidate(task, "new", f"object: {things[0]} place: desklamp")
     assert things[0] in candidate.instruction

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.base import DomainError, InvalidTask, MissingData
+from rlanything.domains.base import DomainError, InvalidTask, MissingData, RewriteRequest
 from rlanything_osworld.dataset import dataset_tasks, downloads
 from rlanything_osworld.domain import OSWorld
 from rlanything_osworld.goals import prepared
@@ -127,7 +127,7 @@ def test_goals_and_hints_that_a_user_prepared_are_offered_and_chosen(tmp_path: P
     (root,) = domain.tasks("train", 1, 0)
     assert root.instruction == "Make it italic."
     assert root.data["example"] == example("a", instruction="Make it italic.", evaluator=ITALIC)
-    (asked,) = domain.adapter_prompt(root, "easier", [])
+    (asked,) = domain.adapter_prompt(RewriteRequest.of(root, "easier", []))
     for line in (
         "hint: no or weak or strong.",
         "Goal: italic\nHint: no",
@@ -195,7 +195,7 @@ def test_the_papers_own_form_of_prepared_tasks_is_read(tmp_path: Path) -> None:
     (root,) = domain.tasks("train", 1, 0)
     assert root.instruction == "Sort by date.", "neither current_task nor the template's wording"
     assert root.data["example"] == example("a", instruction="Sort by date.", evaluator=BOLD)
-    (asked,) = domain.adapter_prompt(root, "easier", [])
+    (asked,) = domain.adapter_prompt(RewriteRequest.of(root, "easier", []))
     assert "Goal: evaluator1\nHint: no\nGoals: evaluator1 (Sort by date.), ev" in asked.content
     other = rewritten(root, "c", "goal: evaluator2")
     assert (other.instruction, other.data["example"]["evaluator"]) == ("Sort by amount.", ITALIC)

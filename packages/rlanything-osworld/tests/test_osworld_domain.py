@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.base import DomainError, EpisodeError, InvalidTask, Observation, StepResult
+from rlanything.domains.base import (
+    DomainError,
+    EpisodeError,
+    InvalidTask,
+    Observation,
+    RewriteRequest,
+    StepResult,
+)
 from rlanything.records import (
     Completion,
     JudgedTrajectory,
@@ -29,10 +36,10 @@ STEP = Step("the screen", Completion.unsampled("> press enter"), "press enter", 
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"actions": "mouse"}, "actions is 'mouse': use one of numbered"),
-        ({"observe": "sound"}, "observe is 'sound': use one of text"),
-        ({"max_steps": 0}, "max_steps is 0: give a whole number"),
-        ({"max_steps": True}, "max_steps is True"),
+        ({"actions": "mouse"}, "actions: input should be 'numbered', .*got 'mouse'"),
+        ({"observe": "sound"}, "observe: input should be 'text', .*got 'sound'"),
+        ({"max_steps": 0}, r"max_steps: input should be greater than or equal to 1 \(got 0\)"),
+        ({"max_steps": True}, r"max_steps: input should be a valid integer \(got True\)"),
         ({"prompts": "/nowhere"}, "does not exist"),
         ({"applications": ["editor", "mail"]}, "applications is 'mail': use one of editor"),
         ({"applications": []}, "applications is empty"),
@@ -74,7 +81,7 @@ def test_prompts_show_the_task_the_screens_and_the_actions() -> None:
     assert asked.content.endswith("The judges: It pressed too early.")
     (asked,) = domain.staged_critic_prompt(failed, {1: "Too early."})
     assert "\n1. press enter\n2. press enter: Too early.\nAt the end:\nthe screen" in asked.content
-    (asked,) = domain.adapter_prompt(ROOT, "harder", ["It stopped."])
+    (asked,) = domain.adapter_prompt(RewriteRequest.of(ROOT, "harder", ["It stopped."]))
     assert "Goal: end\nHint: no\nGoals, the easiest first: end, start" in asked.content
     (asked,) = OSWorld(actions="pyautogui").policy_prompt(ROOT, [], "")
     assert "then Python between ``` and ```" in asked.content
@@ -90,10 +97,10 @@ def test_there_is_an_expert_for_generated_tasks_in_numbers_alone() -> None:
 
 
 def test_the_models_are_shown_what_is_asked_for() -> None:
-    assert [OSWorld(observe=kind).shows_images for kind in ("text", "image", "both")] == [
-        *(False, True, True)
-    ]
-    assert not OSWorld(screenshots=True).shows_images  # the report's alone
+    assert [
+        OSWorld(observe=kind).capabilities.shows_images for kind in ("text", "image", "both")
+    ] == [*(False, True, True)]
+    assert not OSWorld(screenshots=True).capabilities.shows_images  # the report's alone
 
 
 class Scripted(OSWorld):

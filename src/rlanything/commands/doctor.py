@@ -16,7 +16,7 @@ import typer
 
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.config.yaml import typed
-from rlanything.domains.base import CheckedDomain, Finding
+from rlanything.domains.base import Finding
 from rlanything.plugins import PluginError, load_plugin, plugin_names
 from rlanything.terminal import write_json, write_line
 from rlanything.version import __version__
@@ -149,9 +149,8 @@ def _trains(model: Path) -> Finding:
 def _domain(name: str) -> list[Finding]:
     """Runs a domain's own checks; a missing extra is not an error."""
     try:
-        domain = load_plugin("domain", name)
-        if isinstance(domain, CheckedDomain):
-            return domain.checks()
+        if findings := getattr(load_plugin("domain", name), "checks", list)():
+            return findings
     except PluginError as error:
         optional = isinstance(error.__cause__, ModuleNotFoundError)
         return [Finding(name, "missing" if optional else "error", f"not available: {error}")]

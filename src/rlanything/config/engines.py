@@ -133,7 +133,7 @@ def parse_engine(value: Any, info: ValidationInfo) -> Any:
         if value and not unnamed:
             raise ValueError("missing its name; say which one it is, such as {name: embedded}")
         return EngineConfig.model_validate(unnamed)  # raises the error about the name
-    if not trust_of(info).allows_code(name):
+    if not trust_of(info).allows_code(name, "name"):
         raise PydanticCustomError(CODE, "{name} would be imported", {"key": "name", "name": name})
     return _kind(name).model_validate(value, context=info.context)
 

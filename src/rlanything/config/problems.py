@@ -53,8 +53,9 @@ def refused_trust(error: ValidationError, data: object) -> str | None:
     return None
 
 
-def first_problem(error: ValidationError, data: object) -> str:
-    """Returns the first of pydantic's problems with `data` as `key: what is wrong`."""
+def first_problem(error: ValidationError, data: object, *place: str) -> str:
+    """Returns the first of pydantic's problems with `data` as `key: what is wrong`; `place`: the
+    keys of the recipe that lead to `data`."""
     problems = error.errors(include_url=False)
     problem = problems[0]
     given = problem["input"]
@@ -64,7 +65,7 @@ def first_problem(error: ValidationError, data: object) -> str:
         message = "missing; add it"
     elif problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
         message = "say what the role does with does: acts, scores, values or rewrites"
-    elif problem["type"] == "tuple_type":
+    elif problem["type"] in ("tuple_type", "sequence_str"):
         message = f"write a list, as [{visible(str(given)):.80}]"
     elif problem["type"] in ("model_type", "dict_type", "model_attributes_type"):
         named = isinstance(given, str) and key[-1:] in (["domain"], ["engine"])
@@ -79,7 +80,7 @@ def first_problem(error: ValidationError, data: object) -> str:
         if near := get_close_matches(str(key[-1]), known.split(", "), 1):
             message = f"unknown key, did you mean {near[0]}? known here: {known}"
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{dotted(key) or 'recipe'}: {message}{more}"
+    return f"{dotted([*place, *key]) or 'recipe'}: {message}{more}"
 
 
 def unknown_key(error: ValidationError, data: object) -> str | None:

@@ -6,10 +6,18 @@ import copy
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
-from typing import Annotated, Any, ClassVar, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from rlanything.config.cluster import ClusterConfig
@@ -43,11 +51,10 @@ from rlanything.config.sections import (
 )
 from rlanything.config.shipped import find_recipe, shipped_files, ships_module
 from rlanything.config.trust import (
-    CODE_OPTIONS,
+    CODE,
+    SECRET,
     PluginName,
     Trust,
-    check_code,
-    check_command,
     check_key,
     is_code,
     limit_to,
@@ -55,10 +62,10 @@ from rlanything.config.trust import (
     names_in,
     texts,
     trust_of,
-    words_of,
 )
 from rlanything.config.yaml import YamlError, dotted, read_yaml, visible
 from rlanything.files import read_plain
+from rlanything.plugins import PluginError, load_plugin
 
 MOST_BYTES = 1 << 20
 """Largest file of a recipe."""
@@ -78,24 +85,44 @@ class DomainConfig(ConfigSection):
 
     @field_validator("options")
     @classmethod
-    def _code_allowed(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """A provider of machines, an agent's program and the like are code as a domain may be."""
-        for name in _code_in(options):
-            check_code(name, info)
-        check_command(options.get("command"), info)
+    def _trusted(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Refuses code, commands and secrets that are not allowed, by the types of the domain's
+        options. What else is wrong with them the domain says when it is made."""
         for place, endpoint in mappings_in(options):
             check_key(dotted([*place, "key_variable"]), endpoint, info)
+        try:
+            _validate_options(info.data.get("name"), options, trust_of(info))
+        except ValidationError as error:
+            if {CODE, SECRET} & {problem["type"] for problem in error.errors()}:
+                raise
         return options
 
     @property
     def code(self) -> list[str]:
-        """All that is named as `module:name`."""
-        return [name for name in (self.name, *_code_in(self.options)) if is_code(name)]
+        """All that is named as `module:name`, and commands."""
+        trust = Trust(code=True, secrets=True)
+        with suppress(ValidationError):
+            _validate_options(self.name, self.options, trust)
+        own = [self.name] if is_code(self.name) else []
+        return [*own, *dict.fromkeys(trust.asked)]
 
 
-def _code_in(options: Mapping[str, Any]) -> list[str]:
-    """Returns the options that may name code."""
-    return [options[key] for key in CODE_OPTIONS if isinstance(options.get(key), str)]
+def options_model(domain: object) -> type[BaseModel] | None:
+    """Returns the `Options` that the class of a named domain declares; None without any, and where
+    the domain cannot be loaded, which is said when it is made."""
+    try:
+        model = getattr(load_plugin("domain", str(domain)), "Options", None)
+    except PluginError:
+        return None
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else None
+
+
+def _validate_options(domain: object, options: Mapping[str, Any], trust: Trust) -> None:
+    """Has pydantic read those options that the domain declares: an unknown one would end its
+    reading before the others are looked at. Raises `ValidationError`."""
+    if options and (model := options_model(domain)):
+        known = {key: value for key, value in options.items() if key in model.model_fields}
+        model.model_validate(known, context=trust)
 
 
 class Recipe(ConfigSection):
@@ -268,15 +295,13 @@ class Recipe(ConfigSection):
 
     @property
     def code(self) -> list[str]:
-        """All that is named as `module:name`, and the command of an agent."""
-        command = self.domain.options.get("command")
-        own = [*self.domain.code, *([words_of(command)] if command is not None else [])]
+        """All that is named as `module:name`, and commands."""
         roles = self.roles.values()
         names = [role.name for role in roles if isinstance(role, JudgeConfig | AdapterConfig)]
         names += [role.loss.name for role in roles if isinstance(role, TrainedRoleConfig)]
         names += [self.feedback.advantage.name, self.feedback.judge_reward.name]
         names += [section.engine.name for section in self.model_sections]
-        return [*own, *(name for name in names if is_code(name))]
+        return [*self.domain.code, *(name for name in names if is_code(name))]
 
     @property
     def foreign_code(self) -> set[str]:
@@ -322,8 +347,7 @@ def load_recipe(
     file holds; a recipe that is one already with the overrides applied.
 
     Overrides are `section.key=value` with values in YAML, or a mapping `section.key` to value. For
-    a recipe in a file, `domain.options.prompts` (a folder) and `.tasks` are looked for beside it
-    first.
+    a recipe in a file, the domain's options of type `File` are looked for next to it first.
 
     What is named as `module:name` must be in the overrides too, or be allowed as a whole with
     `allow_code`; the domain's module may then lie beside the recipe. `known`: a recipe in use, what
@@ -341,18 +365,16 @@ def load_recipe(
         place, data, folder = visible(path), _read(path), path.parent.resolve()
         limits = limits and path not in shipped_files().values()
     data = _overridden(data, overrides)
-    ships = ships_module(data.get("domain"), folder)
+    ships = frozenset(ships_module(data.get("domain"), folder))
     typed = _overridden({}, overrides)
-    said = texts(typed) | {("name", name) for name in ships}
+    said = frozenset(texts(typed))
     if known is not None:
-        said |= texts(known.model_dump())
-    trust = Trust(allow_code, said, frozenset([*names_in(typed), *ships]), limits)
+        said |= {*texts(known.model_dump())}
+    trust = Trust(allow_code, said, ships.union(names_in(typed)), ships, limits=limits)
+    if trust.all_code or ships:
+        _see_module(data.get("domain"), folder)
     recipe = _make(data, place, trust, overrides)
-    look = trust.all_code or bool(ships)
-    if folder is not None:
-        recipe = _with_neighbours(recipe, folder, look)
-    _see_module(recipe.domain, look)
-    return recipe
+    return recipe if folder is None else _with_neighbours(recipe, folder)
 
 
 def _make(data: dict[str, Any], place: str, trust: Trust, overrides: Overrides) -> Recipe:
@@ -400,28 +422,36 @@ def _read(path: Path) -> dict[str, Any]:
     return data
 
 
-def _with_neighbours(recipe: Recipe, folder: Path, modules: bool) -> Recipe:
-    """Returns the recipe with full paths in place of what lies beside its file; `modules`: the
-    domain's may be among that."""
-    domain, changes = recipe.domain, dict[str, Any]()
-    beside = {
-        key: str((folder / path).resolve())
-        for key in ("prompts", "tasks")
-        if isinstance(path := domain.options.get(key), str) and path and (folder / path).exists()
-    }
-    if beside:
-        changes["options"] = {**domain.options, **beside}
-    files = [folder / name.partition(":")[0].partition(".")[0] for name in domain.code]
-    if modules and any(file.is_dir() or file.with_suffix(".py").is_file() for file in files):
-        changes["module_folder"] = folder
-    return recipe.model_copy(update={"domain": domain.model_copy(update=changes)})
+def _with_neighbours(recipe: Recipe, folder: Path) -> Recipe:
+    """Returns the recipe with full paths in place of the domain's files that lie next to its own
+    file."""
+    domain, options = recipe.domain, dict(recipe.domain.options)
+    model = options_model(domain.name) if options else None
+    for key, field in model.model_fields.items() if model else ():
+        path = options.get(key) if _holds_path(field.annotation) else None
+        if isinstance(path, str) and path and (folder / path).exists():
+            options[key] = str((folder / path).resolve())
+    return recipe.model_copy(update={"domain": domain.model_copy(update={"options": options})})
 
 
-def _see_module(domain: DomainConfig, allowed: bool) -> None:
-    """Has Python look for the domain's module in its folder, after everywhere else: a file there
-    hides nothing that is installed."""
-    folder = domain.module_folder
-    if allowed and folder and domain.code and str(folder) not in sys.path:
+def _holds_path(annotation: object) -> bool:
+    """Returns whether a field's type has `Path` in it."""
+    return annotation is Path or any(map(_holds_path, get_args(annotation)))
+
+
+def _see_module(domain: object, folder: Path | None) -> None:
+    """Has Python look for the modules that a domain and its options name next to the recipe's file,
+    after everywhere else: a file there hides nothing that is installed. Notes the folder in the
+    domain's section."""
+    if not isinstance(domain, dict):
+        return
+    for name in [*names_in(domain)]:
+        module = re.fullmatch(r"(\w+)[\w.]*:[\w.]+", name)
+        file = folder / module[1] if folder and module else None
+        if file and (file.is_dir() or file.with_suffix(".py").is_file()):
+            domain["module_folder"] = str(folder)
+    folder = domain.get("module_folder")
+    if folder and str(folder) not in sys.path:
         sys.path.append(str(folder))
 
 

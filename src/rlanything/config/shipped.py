@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from rlanything.config.problems import RecipeError
+from rlanything.config.trust import names_in
 from rlanything.config.yaml import typed, visible
 from rlanything.plugins import shipped_packages
 
@@ -61,16 +62,14 @@ def find_recipe(source: str | Path) -> Path:
 
 
 def ships_module(domain: object, folder: Path | None) -> list[str]:
-    """Returns those names of a recipe's domain and agent program whose module ships with the
-    examples, and so is as trusted as the package. `folder`: the recipe file's folder."""
+    """Returns everything that a recipe's domain names as `module:name` of a module that ships with
+    the examples, and so is as trusted as the package. `folder`: the recipe file's folder."""
     if not isinstance(domain, dict):
         return []
     examples = examples_folder().resolve()
     if str(domain.get("module_folder") or folder) != str(examples):
         return []
-    options = domain.get("options")
-    named = [domain.get("name"), options.get("solve") if isinstance(options, dict) else None]
-    return [name for name in named if isinstance(name, str) and _ships(name, examples)]
+    return [name for name in names_in(domain) if _ships(name, examples)]
 
 
 def see_shipped(name: str) -> None:

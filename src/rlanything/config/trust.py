@@ -4,19 +4,20 @@ A recipe, like a run directory, may come from a stranger. Names of parts that in
 register are harmless; `module:name` is code, and `key_variable` a secret: both need a word of the
 user's own, an override, an option or an environment variable. No recipe can give it to itself.
 
-Keys that are known to name code are refused while the recipe is read. An installed package may
-resolve a name from any of its options, so `rlanything.plugins` asks again where it is imported.
+Settings and a domain's `Options` say by their types which keys name code, commands and secrets:
+these are refused while the recipe is read. An installed package may resolve a name from any other
+option, so `rlanything.plugins` asks again where it is imported.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from rlanything.plugins import CODE_VARIABLE, IMPORTS, is_object
@@ -24,10 +25,6 @@ from rlanything.plugins import CODE_VARIABLE, IMPORTS, is_object
 KEYS_VARIABLE = "RLANYTHING_KEYS"
 CODE, SECRET = "code", "secret"
 """The types of the two refusals among pydantic's errors."""
-CODE_OPTIONS = ("provider", "solve", "id", "render", "opponent")
-"""The options of shipped domains that name code."""
-NAME_KEYS = ("name", "loss", "advantage", "judge_reward", *CODE_OPTIONS)
-"""The keys under which a user may write a `module:name`."""
 OWN_KEYS = {"OPENAI_API_KEY": "api.openai.com"}
 """Keys that go where they belong without being asked for."""
 
@@ -39,38 +36,48 @@ class Trust:
     code: bool = False
     """Whether all code that the recipe names may be imported."""
     said: frozenset[tuple[str, str]] = frozenset()
-    """The texts that the user wrote, each with its key: names of code, variables, addresses."""
+    """The texts that the user wrote, each with its keys: names of code, variables, addresses."""
     names: frozenset[str] = frozenset()
-    """Each `module:name` that the user wrote, in any option."""
+    """Each `module:name` that the user wrote, in any option, and each that ships."""
+    ships: frozenset[str] = frozenset()
+    """Names of the code that ships with the recipe."""
+    secrets: bool = False
+    """Whether the values of all variables may be sent: a program's own options, not a recipe's."""
     limits: bool = True
     """Whether the recipe may come from a stranger: not where it ships, or was read before."""
+    asked: list[str] = field(default_factory=list, compare=False)
+    """All code and commands that this trust was asked about."""
 
     @property
     def all_code(self) -> bool:
         return self.code or os.environ.get(CODE_VARIABLE) == "1"
 
-    def allows_code(self, name: str) -> bool:
-        """Whether the part of this name may be imported."""
-        return not is_code(name) or self.all_code or self._says(name, *NAME_KEYS)
+    def allows_code(self, name: str, key: str) -> bool:
+        """Whether the code of this name may be imported for the setting `key`."""
+        if not is_code(name):
+            return True
+        self.asked.append(name)
+        return self.all_code or name in self.ships or (key, name) in self.said
 
-    def allows_command(self, words: str) -> bool:
-        """Whether a command of these words may be run."""
-        return self.all_code or self._says(words, "command")
+    def allows_command(self, words: str, key: str) -> bool:
+        """Whether the setting `key` may have a command of these words run."""
+        self.asked.append(words)
+        return self.all_code or (key, words) in self.said
 
-    def allows_key(self, variable: str, url: str) -> bool:
-        """Whether the value of an environment variable may be sent to an address."""
+    def allows_key(self, variable: str, url: str, key: str = "key_variable") -> bool:
+        """Whether the value of an environment variable, which the setting `key` names, may be sent
+        to an address."""
+        if self.secrets:
+            return True
         address = urlsplit(url)
         entries = os.environ.get(KEYS_VARIABLE, "").split(",")
         granted = [entry.strip().partition("@") for entry in entries]
         if any(name == variable and host in ("", address.hostname) for name, _, host in granted):
             return True
-        if self._says(variable, "key_variable"):
+        if (key, variable) in self.said:
             return True
         at_home = address.scheme == "https" and address.hostname == OWN_KEYS.get(variable)
-        return at_home or (variable in OWN_KEYS and self._says(url, "url"))
-
-    def _says(self, text: str, *keys: str) -> bool:
-        return any((key, text) in self.said for key in keys)
+        return at_home or (variable in OWN_KEYS and ("url", url) in self.said)
 
 
 def limit_to(trust: Trust, data: object) -> None:
@@ -123,42 +130,63 @@ def trust_of(info: ValidationInfo) -> Trust:
 
 def check_code(name: str, info: ValidationInfo) -> str:
     """Returns the name of a part, for pydantic. Raises for code that is not allowed."""
-    if not trust_of(info).allows_code(name):
+    if not trust_of(info).allows_code(name, info.field_name or ""):
         raise PydanticCustomError(CODE, "{name} would be imported", {"name": name})
     return name
 
 
-def check_command(command: object, info: ValidationInfo) -> None:
-    """Raises, for pydantic, for a command that may not be run; None is none."""
+def check_command(command: object, info: ValidationInfo) -> object:
+    """Returns a command, for pydantic. Raises for one that may not be run."""
     words = words_of(command)
-    if command is not None and not trust_of(info).allows_command(words):
+    if command and not trust_of(info).allows_command(words, info.field_name or ""):
         raise PydanticCustomError(CODE, "{name} would be run", {"name": words})
+    return command
+
+
+def check_variable(variable: str, info: ValidationInfo) -> str:
+    """Returns the name of an environment variable, for pydantic. Raises for one that may not be
+    sent to the `url` above it in its section, if there is one."""
+    url = str(info.data.get("url", ""))
+    if not trust_of(info).allows_key(variable, url, info.field_name or ""):
+        where = {"name": variable, "host": urlsplit(url).hostname}
+        raise PydanticCustomError(SECRET, "{name} would be sent to {host}", where)
+    return variable
 
 
 def check_key(place: str, endpoint: Mapping[str, object], info: ValidationInfo) -> None:
-    """Raises, for pydantic, for an endpoint to which a key would be sent that may not be."""
+    """Raises, for pydantic, for an endpoint in an option of any kind to which a key would be sent
+    that may not be."""
     variable, url = endpoint.get("key_variable"), str(endpoint.get("url", ""))
     if variable is not None and not trust_of(info).allows_key(str(variable), url):
         where = {"key": place, "name": str(variable), "host": urlsplit(url).hostname}
         raise PydanticCustomError(SECRET, "{name} would be sent to {host}", where)
 
 
-PluginName: TypeAlias = Annotated[str, AfterValidator(check_code)]
+CodeName: TypeAlias = Annotated[str, AfterValidator(check_code)]
+"""A name that may be `module:name`, where that is allowed."""
+PluginName: TypeAlias = CodeName
 """The name of a part: a registered one, or `module:name` where that is allowed."""
+CommandWords: TypeAlias = Annotated[Sequence[str], BeforeValidator(check_command)]
+"""The words of a command that is run, where that is allowed."""
+SecretVariable: TypeAlias = Annotated[str, AfterValidator(check_variable)]
+"""The environment variable of a key that is sent to the section's `url`, where that is allowed."""
 
 
-def texts(data: object, key: str = "") -> frozenset[tuple[str, str]]:
-    """Returns all texts among the values of plain data, each with the key that it stands under."""
+def texts(data: object, *keys: str) -> Iterator[tuple[str, str]]:
+    """Yields all texts of plain data, each with every key that it stands under; a list also as the
+    words of a command."""
     if isinstance(data, str):
-        return frozenset([(key, data)])
-    if isinstance(data, list):
-        return frozenset([(key, words_of(data))])
-    if isinstance(data, Mapping):
-        pairs = [(str(name), value) for name, value in data.items()]
-        return frozenset[tuple[str, str]]().union(*(texts(value, name) for name, value in pairs))
-    return frozenset()
+        yield from ((key, data) for key in keys)
+    elif isinstance(data, list):
+        yield from ((key, words_of(data)) for key in keys)
+        for value in data:
+            yield from texts(value, *keys)
+    elif isinstance(data, Mapping):
+        for name, value in data.items():
+            yield from texts(name, *keys)
+            yield from texts(value, *keys, str(name))
 
 
 def words_of(data: object) -> str:
     """Returns a list as the words of a command."""
-    return " ".join(map(str, data)) if isinstance(data, list) else str(data)
+    return " ".join(map(str, data)) if isinstance(data, list | tuple) else str(data)

@@ -1,20 +1,29 @@
 """The domain protocol: tasks, episodes to act in, and the prompts about them.
 
 A new domain is one folder (or one small file, see `examples/`) and one registered name.
-`TextDomain` in `domains/text.py` has defaults for everything but tasks and episodes. What else a
-domain may offer: `UnitTestDomain` and `StandInDomain` here, `TaughtDomain` (a teacher for nano
-models) in `domains/teaching.py`.
+`TextDomain` in `domains/text.py` has defaults for everything but tasks and episodes. Its `Options`
+declare what a recipe may set, its `capabilities` what it offers beyond tasks and prompts.
 """
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
+from pydantic import ValidationError
+
+from rlanything.config.engines import ConfigSection
+from rlanything.config.problems import first_problem
+from rlanything.config.sections import File as File
+from rlanything.config.trust import CodeName as CodeName
+from rlanything.config.trust import CommandWords as CommandWords
+from rlanything.config.trust import SecretVariable as SecretVariable
+from rlanything.config.trust import Trust
 from rlanything.domains.requests import ModelRequest, Reply
 from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task, Trajectory
 
@@ -186,191 +195,8 @@ class AgentEnvironment(Environment, Protocol):
         ...
 
 
-class Domain(Protocol):
-    """Everything the loop must know about a kind of task."""
-
-    action_marker: str
-    """The text that separates thought from action in a response: `thought <marker> action`."""
-
-    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
-        """Returns `count` tasks of a split (`train`, `in_domain`, `ood`, ...), the same for the
-        same seed.
-
-        Every task has an id of its own, the instruction that the policy reads, and data that JSON
-        keeps. Fewer tasks are returned only where the split has no more. Raises `DomainError` if
-        the split is unknown or empty."""
-        ...
-
-    def environment(self) -> Environment:
-        """Returns a new environment, ready for `reset`. Workers call it in processes of their
-        own."""
-        ...
-
-    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        """Returns the chat that the policy answers with its next response.
-
-        `steps`: the episode so far; `observation`: the current one, to which the response reacts. A
-        prompt that only appends to that of the step before lets the engine reuse its cache: every
-        token is computed once."""
-        ...
-
-    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        r"""Returns the chat that asks the judge about the last of `steps`, whose next observation
-        is included. The answer must end in `\boxed{1}` or `\boxed{-1}`."""
-        ...
-
-    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        """Returns the chat that asks why the episode failed. `rejected`: indices of the steps that
-        the judge scored -1; why is in the answers of the judgements, of which there may be none."""
-        ...
-
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        """Returns the chat that asks the adapter for a harder or easier version of a slot's root
-        task. `critics`: texts on why episodes of its active task failed, `rollouts`: all these
-        episodes, judged; both may be empty."""
-        ...
-
-    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        """Returns the task that the adapter's answer proposes, under the given id.
-
-        Raises `InvalidTask` with the reason and with how far the answer came: also for a task that
-        is unchanged, or that no expert can solve."""
-        ...
-
-    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        """Returns the fault that the rollouts of a rewritten task reveal; None without one.
-
-        A candidate with a fault is rejected whatever its accuracy."""
-        ...
-
-    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        """Returns the ground-truth label of each step (+1 or -1, 0 where it is not known); None
-        where the domain has none."""
-        ...
-
-    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """Returns the next response of an expert with full knowledge, after `steps`; None without
-        one."""
-        ...
-
-
-@runtime_checkable
-class RewritingDomain(Protocol):
-    """A domain that says whether its tasks can be rewritten. Where they cannot, no language model
-    is asked for candidates; for a domain that does not say, one is."""
-
-    @property
-    def rewrites_tasks(self) -> bool:
-        """Whether `parse_candidate` may ever return a task."""
-        ...
-
-
-def rewrites_tasks(domain: Domain) -> bool:
-    """Returns whether a language model may be asked for tasks of this domain."""
-    return not isinstance(domain, RewritingDomain) or domain.rewrites_tasks
-
-
-@runtime_checkable
-class SeenDomain(Protocol):
-    """A domain that may have screenshots for the models to look at, beside those of a report."""
-
-    shows_images: bool
-    """Whether policy and judge are shown them."""
-
-
-@runtime_checkable
-class ScreenSizeDomain(SeenDomain, Protocol):
-    """One that says how large its screenshots are before one is taken, for plans."""
-
-    @property
-    def screen_size(self) -> tuple[int, int]:
-        """Width and height in pixels."""
-        ...
-
-
-@runtime_checkable
-class UnitTestDomain(Domain, Protocol):
-    """A domain of one-step episodes whose judge writes tests instead of scores.
-
-    Every judgement is one test, m a task, shared by all rollouts of the task. `judge_prompt(task,
-    ())` asks for one."""
-
-    def run_tests(
-        self, task: Task, responses: Sequence[str], tests: Sequence[str]
-    ) -> list[list[int]]:
-        """Returns scores [responses][tests]: +1 where the response passes the test that the judge
-        wrote, -1 where it fails, 0 for a test that cannot be read or run; [responses][0] where
-        no test says anything of the task."""
-        ...
-
-
-@runtime_checkable
-class ProgramDomain(UnitTestDomain, Protocol):
-    """A domain of unit tests whose responses are programs that can be watched and repaired, which
-    methods that spend more than one answer on a task need (`rlanything eval --select`)."""
-
-    def test_outputs(
-        self, task: Task, responses: Sequence[str], tests: Sequence[str]
-    ) -> list[list[str]]:
-        """Returns what the program in each response prints on the input of each test, [responses]
-        [tests], white space levelled; how it ended, in brackets, where it did not end well; "" for
-        a test that cannot be read."""
-        ...
-
-    def repair_prompt(self, task: Task, response: str, test: str, output: str) -> Messages:
-        """Returns the chat that asks the policy for a program in place of the one in `response`,
-        which on the input of `test` gave `output`, as `test_outputs` has it."""
-        ...
-
-
-@runtime_checkable
-class StandInDomain(Domain, Protocol):
-    """A domain that makes tasks like those of its data, for plans where these are not at hand."""
-
-    def stand_ins(self, count: int) -> Sequence[Task]:
-        """Returns at most `count` tasks, always the same. Never used in a run."""
-        ...
-
-
-@runtime_checkable
-class StagedCriticDomain(Domain, Protocol):
-    """A domain whose critics can be made in two stages, as the paper's for screens: a summary of
-    each rejected step, then one of the episode (`adapter.critic_stages: 2`)."""
-
-    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
-        """Returns the chat that asks for a summary of what the judgements hold against a step."""
-        ...
-
-    def staged_critic_prompt(
-        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
-    ) -> Messages:
-        """Returns the chat that asks why the episode failed. `summaries`: those of its rejected
-        steps, by their indices."""
-        ...
-
-
 Use: TypeAlias = Literal["train", "evaluation", "both"]
 """The use that data are prepared for; both: some are held out for evaluation."""
-
-
-@runtime_checkable
-class PreparedDomain(Protocol):
-    """A domain whose class turns data as they are published into files that its options name."""
-
-    @staticmethod
-    def prepare(
-        source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
-    ) -> list[str]:
-        """Writes what a published file holds into `folder`, as new files, and returns lines that
-        say what was written and what was left out. `use`: None: as the file's name says;
-        `on_bytes`: to be called with the bytes read so far. Raises `DomainError`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,12 +213,223 @@ class Finding:
         return f"{self.status:<8}{self.name}: {self.text}"
 
 
-@runtime_checkable
-class CheckedDomain(Protocol):
-    """A domain whose class can say whether what it needs beyond Python packages is here."""
+class DomainOptions(ConfigSection):
+    """Base class of a domain's `Options`: a field with a type and a docstring for each key that a
+    recipe may have under `domain.options`. Other keys are errors.
+
+    Types say what a key may do: `CodeName` is imported, `CommandWords` are run, the value of a
+    `SecretVariable` is sent, each only where the recipe's user allows it; a `File` is looked for
+    next to the recipe first."""
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> Self:
+        """Returns the options that a domain was given. Raises `DomainError` with the key and the
+        remedy. Code and secrets are allowed: of a recipe's they were asked about before."""
+        try:
+            return cls.model_validate({**options}, context=Trust(code=True, secrets=True))
+        except ValidationError as error:
+            raise DomainError(first_problem(error, options, "domain", "options")) from None
+
+
+class EndpointOptions(ConfigSection):
+    """An OpenAI-compatible endpoint, as an option of a domain."""
+
+    url: str
+    """Where the API begins, such as `http://127.0.0.1:8000/v1`."""
+    key_variable: SecretVariable | None = None
+    """The environment variable that holds the key; None: it wants none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """The abilities of a domain beyond tasks, episodes and prompts."""
+
+    judge: Literal["steps", "tests"] = "steps"
+    """What its judge writes: a score for each step, or unit tests of programs, m a task, shared by
+    all rollouts of the task. Episodes then have one step, `judge_prompt(task, ())` asks for a test,
+    and `run_tests` runs them."""
+    rewrites_tasks: bool = False
+    """Whether a language model may be asked for tasks, which `parse_candidate` reads."""
+    shows_images: bool = False
+    """Whether policy and judge are shown screenshots, not only the report."""
+    screen_size: tuple[int, int] | None = None
+    """Width and height of a screenshot in pixels, for plans; None: not known before one is made."""
+    staged_critics: bool = False
+    """Whether critics can be made in two stages, as the paper's for screens: a summary of each
+    rejected step, then one of the episode (`adapter.critic_stages: 2`)."""
+    repairs_programs: bool = False
+    """Whether programs can be watched and repaired (`test_outputs`, `repair_prompt`), which methods
+    that spend more than one answer on a task need (`rlanything eval --select`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteRequest:
+    """A slot whose task should change."""
+
+    slot: str
+    root: Task
+    active: Task
+    direction: Direction
+    rollouts: tuple[JudgedTrajectory, ...]
+    """All episodes of the active task in this iteration, judged; may be empty."""
+    critics: tuple[str, ...] = ()
+    """Texts on why failed ones failed; may be empty."""
+
+    @classmethod
+    def of(
+        cls,
+        root: Task,
+        direction: Direction,
+        critics: Sequence[str] = (),
+        rollouts: Sequence[JudgedTrajectory] = (),
+    ) -> RewriteRequest:
+        """Returns a request without a slot; the active task is that of the rollouts."""
+        active = rollouts[0].trajectory.task if rollouts else root
+        return cls(root.id, root, active, direction, tuple(rollouts), tuple(critics))
+
+    @property
+    def failed(self) -> tuple[JudgedTrajectory, ...]:
+        return tuple(member for member in self.rollouts if member.trajectory.outcome == -1)
+
+
+class Domain(ABC):
+    """Everything the loop must know about a kind of task."""
+
+    Options: ClassVar[type[DomainOptions]] = DomainOptions
+    """Declares what a recipe may have under `domain.options`."""
+    action_marker: str
+    """The text that separates thought from action in a response: `thought <marker> action`."""
+
+    def __init__(self, **options: Any) -> None:
+        """Reads the options that the class declares. Raises `DomainError` for others."""
+        self.options: Any = self.Options.read(options)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Returns what the domain offers; by default rewritten tasks, if its class reads them."""
+        reads = type(self).parse_candidate is not Domain.parse_candidate
+        return Capabilities(rewrites_tasks=reads)
+
+    @abstractmethod
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        """Returns `count` tasks of a split (`train`, `in_domain`, `ood`, ...), the same for the
+        same seed.
+
+        Every task has an id of its own, the instruction that the policy reads, and data that JSON
+        keeps. Fewer tasks are returned only where the split has no more. Raises `DomainError` if
+        the split is unknown or empty."""
+        ...
+
+    @abstractmethod
+    def environment(self) -> Environment:
+        """Returns a new environment, ready for `reset`. Workers call it in processes of their
+        own."""
+        ...
+
+    @abstractmethod
+    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
+        """Returns the chat that the policy answers with its next response.
+
+        `steps`: the episode so far; `observation`: the current one, to which the response reacts. A
+        prompt that only appends to that of the step before lets the engine reuse its cache: every
+        token is computed once."""
+        ...
+
+    @abstractmethod
+    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        r"""Returns the chat that asks the judge about the last of `steps`, whose next observation
+        is included. The answer must end in `\boxed{1}` or `\boxed{-1}`."""
+        ...
+
+    @abstractmethod
+    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
+        """Returns the chat that asks why the episode failed. `rejected`: indices of the steps that
+        the judge scored -1; why is in the answers of the judgements, of which there may be none."""
+        ...
+
+    @abstractmethod
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        """Returns the chat that asks the adapter for a harder or easier version of a slot's root
+        task."""
+        ...
+
+    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
+        """Returns the task that the adapter's answer proposes, under the given id.
+
+        Raises `InvalidTask` with the reason and with how far the answer came: also for a task that
+        is unchanged, or that no expert can solve."""
+        del root, task_id, completion
+        raise InvalidTask("this domain does not rewrite tasks", "unreadable")
+
+    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
+        """Returns the fault that the rollouts of a rewritten task reveal; None without one.
+
+        A candidate with a fault is rejected whatever its accuracy."""
+        del task, trajectories
+        return None
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
+        """Returns the ground-truth label of each step (+1 or -1, 0 where it is not known); None
+        where the domain has none."""
+        del task, steps
+        return None
+
+    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        """Returns the next response of an expert with full knowledge, after `steps`; None without
+        one."""
+        del task, steps
+        return None
+
+    def stand_ins(self, count: int) -> Sequence[Task]:
+        """Returns at most `count` tasks like those of the domain's data, always the same, for plans
+        where the data are not at hand; none where it has no such tasks. Never used in a run."""
+        del count
+        return ()
+
+    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
+        """Returns the chat that asks for a summary of what the judgements hold against a step.
+        Called if `staged_critics`, as is the next."""
+        raise NotImplementedError
+
+    def staged_critic_prompt(
+        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
+    ) -> Messages:
+        """Returns the chat that asks why the episode failed. `summaries`: those of its rejected
+        steps, by their indices."""
+        raise NotImplementedError
+
+    def run_tests(
+        self, task: Task, responses: Sequence[str], tests: Sequence[str]
+    ) -> list[list[int]]:
+        """Returns scores [responses][tests]: +1 where the response passes the test that the judge
+        wrote, -1 where it fails, 0 for a test that cannot be read or run; [responses][0] where
+        no test says anything of the task. Called if `judge` is "tests"."""
+        raise NotImplementedError
+
+    def test_outputs(
+        self, task: Task, responses: Sequence[str], tests: Sequence[str]
+    ) -> list[list[str]]:
+        """Returns what the program in each response prints on the input of each test, [responses]
+        [tests], white space levelled; how it ended, in brackets, where it did not end well; "" for
+        a test that cannot be read. Called if `repairs_programs`, as is the next."""
+        raise NotImplementedError
+
+    def repair_prompt(self, task: Task, response: str, test: str, output: str) -> Messages:
+        """Returns the chat that asks the policy for a program in place of the one in `response`,
+        which on the input of `test` gave `output`, as `test_outputs` has it."""
+        raise NotImplementedError
 
     @staticmethod
     def checks() -> list[Finding]:
-        """Looks at this machine, in a few seconds at most. `rlanything doctor` shows the findings
-        of every registered domain."""
-        ...
+        """Looks at this machine for what the domain needs beyond Python packages, in a few seconds
+        at most. `rlanything doctor` shows the findings of every registered domain."""
+        return []
+
+    @staticmethod
+    def prepare(
+        source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
+    ) -> list[str]:
+        """Writes what a published file holds into `folder`, as new files that options name, and
+        returns lines that say what was written and what was left out. `use`: None: as the file's
+        name says; `on_bytes`: to be called with the bytes read so far. Raises `DomainError`."""
+        raise NotImplementedError

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, get_args
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, TypeAlias
 
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import Capabilities, Domain, RewriteRequest
 from rlanything.domains.templates import CRITIC_STEP, Templates, reasons, rejecters
 from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 
@@ -24,7 +26,7 @@ _PLACEHOLDERS: dict[str, frozenset[str]] = {
 }
 
 
-class ScreenDomain:
+class ScreenDomain(Domain):
     """A domain whose observations are screens, each complete in itself: its prompts, with critics
     in two stages, and what its models see.
 
@@ -33,14 +35,16 @@ class ScreenDomain:
     for an invalid `observe`."""
 
     def __init__(
-        self, package: str, adapter: frozenset[str], folder: str | None, observe: Observed
+        self, package: str, adapter: frozenset[str], folder: Path | None, observe: Observed
     ) -> None:
-        if observe not in get_args(Observed):
-            raise DomainError(f"observe is {observe!r}: use one of {', '.join(get_args(Observed))}")
-        self.shows_images = observe != "text"
+        self._shows_images = observe != "text"
         self._shows_text = observe != "image"
         own = {"adapter": adapter | {"direction", "task", "critics"}}
         self._templates = Templates(package, {**_PLACEHOLDERS, **own}, folder)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, shows_images=self._shows_images, staged_critics=True)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         """Returns the last step with the screens before and after it."""
@@ -86,15 +90,13 @@ class ScreenDomain:
             "policy", task=task.instruction, screen=screen, done=_done(steps), usage=usage
         )
 
-    def _ask_adapter(
-        self, root: Task, direction: str, critics: Sequence[str], **own: str
-    ) -> Messages:
+    def _ask_adapter(self, request: RewriteRequest, **own: str) -> Messages:
         """Returns the request for a changed task; `own`: the domain's placeholders."""
         return self._message(
             "adapter",
-            task=root.instruction,
-            direction=direction,
-            critics=" ".join(critics) or "none",
+            task=request.root.instruction,
+            direction=request.direction,
+            critics=" ".join(request.critics) or "none",
             **own,
         )
 

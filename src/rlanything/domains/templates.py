@@ -53,7 +53,7 @@ class Templates:
         self,
         package: str,
         placeholders: Mapping[str, frozenset[str]],
-        folder: str | None,
+        folder: str | Path | None,
         style: str = "",
     ) -> None:
         """Reads the templates of a domain's package, which has a folder `prompts`. `placeholders`:
@@ -63,7 +63,7 @@ class Templates:
         shipped = resources.files(package) / "prompts"
         if folder is not None and not Path(folder).is_dir():
             raise DomainError(
-                f"prompts folder {folder!r} does not exist; leave `prompts` out to use the shipped"
+                f"prompts folder '{folder}' does not exist; leave `prompts` out to use the shipped"
             )
         if folder is not None:
             known = {f"{name}.txt" for name in placeholders}

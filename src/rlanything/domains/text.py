@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlanything.domains.base import DomainError, Environment, InvalidTask
+from rlanything.domains.base import Domain, DomainError, Environment, RewriteRequest
 from rlanything.domains.templates import QUOTE, quoted_lines, reasons, rejecters
 from rlanything.records import (
-    Direction,
     JudgedTrajectory,
     Message,
     Messages,
     Step,
     Task,
-    Trajectory,
 )
 
 _BLANKS = " \t\r\n"
@@ -42,18 +40,13 @@ def transcript(opening: str, steps: Sequence[Step]) -> Messages:
     return tuple(messages)
 
 
-class TextDomain:
+class TextDomain(Domain):
     """A domain to subclass: define `tasks` and `environment`, override what should differ.
 
     Responses are `thought > action`; `action_in` finds the action. There is no oracle, no expert,
     and tasks are not rewritten unless `parse_candidate` is defined."""
 
     action_marker = ">"
-
-    @property
-    def rewrites_tasks(self) -> bool:
-        """Whether a subclass brings a `parse_candidate` of its own."""
-        return type(self).parse_candidate is not TextDomain.parse_candidate
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
         raise NotImplementedError("a TextDomain defines tasks(split, count, seed)")
@@ -95,35 +88,12 @@ class TextDomain:
         )
         return (Message("user", text),)
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        del rollouts
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
         text = (
-            f"Rewrite this task to make it {direction}: {root.instruction}\n"
-            f"Critics: {' '.join(critics) or 'none'}"
+            f"Rewrite this task to make it {request.direction}: {request.root.instruction}\n"
+            f"Critics: {' '.join(request.critics) or 'none'}"
         )
         return (Message("user", text),)
-
-    def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
-        del root, task_id, completion
-        raise InvalidTask("this domain does not rewrite tasks", "unreadable")
-
-    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        del task, trajectories
-        return None
-
-    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        del task, steps
-        return None
-
-    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        del task, steps
-        return None
 
 
 class TextRollouts(TextDomain):

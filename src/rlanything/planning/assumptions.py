@@ -23,9 +23,7 @@ from rlanything.domains.base import (
     Domain,
     DomainError,
     MissingData,
-    StandInDomain,
-    UnitTestDomain,
-    rewrites_tasks,
+    RewriteRequest,
 )
 from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped
@@ -160,10 +158,10 @@ def assume(recipe: Recipe, given: Sequence[str]) -> Assumptions:
         remedy = "; or give the lengths of prompts:" if isinstance(error, MissingData) else ""
         lengths = "".join(f" --assume {name}=NUMBER" for name in missing if remedy)
         raise PlanError(f"domain: {error}{remedy}{lengths}") from error
-    writes_tests = isinstance(domain, UnitTestDomain)
+    writes_tests = domain.capabilities.judge == "tests"
     seen = screenshot_tokens(recipe, domain)
     kept: Known = {}
-    rewrites = rewrites_tasks(domain) or recipe.adapter.name != "llm"
+    rewrites = domain.capabilities.rewrites_tasks or recipe.adapter.name != "llm"
     if not rewrites:
         none = 0.0, "none: this domain cannot rewrite its tasks"
         kept = {"rewritten_tasks": none, "candidates": none}
@@ -243,9 +241,8 @@ def prompt_lengths(recipe: Recipe, domain: Domain) -> Known:
         tasks = domain.tasks("train", count, derive(recipe.seed, "plan"))
         source = "of the recipe's tasks"
     except MissingData:
-        if not isinstance(domain, StandInDomain):
+        if not (tasks := domain.stand_ins(count)):
             raise
-        tasks = domain.stand_ins(count)
         source = "stand-ins, a rough guide: the recipe's data are not here;"
     seconds, tokenizers = list[float](), dict[str, Tokenize]()
     played = [play(domain, task, recipe.loop.max_steps, seconds) for task in tasks]
@@ -347,9 +344,9 @@ def measure(
         task, silent = episode.task, Completion.unsampled("")
         steps = [replace(step, completion=silent) for step in episode.steps]
         # One prompt a task, the same for all rollouts, where the judge writes tests.
-        ends = [0] if isinstance(domain, UnitTestDomain) else range(1, len(steps) + 1)
+        ends = [0] if domain.capabilities.judge == "tests" else range(1, len(steps) + 1)
         failed = JudgedTrajectory(episode, ((),) * len(steps))
-        adapter_prompt = domain.adapter_prompt(task, "easier", [], [failed])
+        adapter_prompt = domain.adapter_prompt(RewriteRequest.of(task, "easier", (), [failed]))
         prompts = {
             "acts": [
                 domain.policy_prompt(task, steps[:i], s.observation) for i, s in enumerate(steps)
@@ -387,7 +384,7 @@ def quoted(domain: Domain, episode: Trajectory) -> dict[str, list[float]]:
     *before, last = [replace(step, completion=Completion.unsampled(mark)) for step in episode.steps]
     last = replace(last, completion=Completion.unsampled(""))
     prompts = {"acts": domain.policy_prompt(episode.task, before, last.observation)}
-    if not isinstance(domain, UnitTestDomain):
+    if domain.capabilities.judge == "steps":
         prompts["scores"] = domain.judge_prompt(episode.task, [*before, last])
     return {
         does: [sum(turn.content.count(mark) for turn in prompt) / len(before)] if before else []

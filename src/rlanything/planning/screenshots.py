@@ -10,7 +10,7 @@ from transformers import AutoImageProcessor
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import RoleConfig
-from rlanything.domains.base import Domain, ScreenSizeDomain, SeenDomain
+from rlanything.domains.base import Domain
 from rlanything.engines import shipped
 from rlanything.engines.hf.damage import reason_of
 from rlanything.engines.hf.vision_spec import FAMILIES
@@ -42,13 +42,13 @@ def screenshot_tokens(recipe: Recipe, domain: Domain) -> Tokens:
 
 def _of_role(role: RoleConfig, domain: Domain) -> tuple[float, str]:
     judged_by_model = getattr(role, "name", "llm") == "llm"
-    if not (isinstance(domain, SeenDomain) and domain.shows_images and judged_by_model):
+    if not (domain.capabilities.shows_images and judged_by_model):
         return 0.0, NONE_SHOWN
-    if not isinstance(domain, ScreenSizeDomain):
+    if domain.capabilities.screen_size is None:
         return 0.0, "left out: the domain does not say how large its screens are"
     if role.remote:
         return 0.0, "left out: the model is at an endpoint"
-    width, height = domain.screen_size
+    width, height = domain.capabilities.screen_size
     model = shipped.resolve(role.model, role.shipped_role)
     try:
         tokens = tokens_of(model, width, height)

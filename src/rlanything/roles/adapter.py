@@ -6,38 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, get_args
 
-from rlanything.domains.base import (
-    Domain,
-    DomainError,
-    InvalidTask,
-    Refused,
-    StagedCriticDomain,
-)
+from rlanything.domains.base import Domain, DomainError, InvalidTask, Refused, RewriteRequest
 from rlanything.domains.registry import NoTask, checked_task
 from rlanything.engines.base import Sampling
 from rlanything.plugins import PluginError
-from rlanything.records import Completion, Direction, JudgedTrajectory, Messages, Task
+from rlanything.records import Completion, JudgedTrajectory, Messages, Task
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
 STAGES: tuple[Refused, ...] = get_args(Refused)
 """Stages of checking an answer, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class RewriteRequest:
-    """A slot whose task should change."""
-
-    slot: str
-    root: Task
-    active: Task
-    direction: Direction
-    rollouts: tuple[JudgedTrajectory, ...]
-    """The active task's judged rollouts of this iteration."""
-
-    @property
-    def failed(self) -> tuple[JudgedTrajectory, ...]:
-        return tuple(member for member in self.rollouts if member.trajectory.outcome == -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +108,14 @@ class LLMAdapter:
         """`critics_per_task`: number of failed rollouts summarised per proposal; None: all.
         `rejected_by`: a step counts as bad if all, or some, of its m judgements are -1.
         `critic_stages`: with 2, bad steps are summarised first and the critic is written from these
-        summaries; needs a `StagedCriticDomain`."""
+        summaries; the domain needs staged critics."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self._tries = tries
         self._critics_per_task = critics_per_task
         self._rejected_by: Literal["all", "some"] = rejected_by
-        self._staged: StagedCriticDomain | None = None
-        if critic_stages == 2:
-            assert isinstance(domain, StagedCriticDomain)
-            self._staged = domain
+        self._critic_stages = critic_stages
 
     def propose(
         self, requests: Sequence[RewriteRequest], iteration: int, seed: int
@@ -149,9 +124,7 @@ class LLMAdapter:
         critics = self._summarize(requests, seed)
         chats: list[ChatRequest] = []
         for request, texts in zip(requests, critics, strict=True):
-            messages = self._domain.adapter_prompt(
-                request.root, request.direction, texts, request.rollouts
-            )
+            messages = self._domain.adapter_prompt(replace(request, critics=texts))
             seeds = tuple(
                 derive(seed, "goal", request.slot, attempt) for attempt in range(self._tries)
             )
@@ -183,11 +156,11 @@ class LLMAdapter:
     def _critic_prompts(self, failed: Sequence[JudgedTrajectory], seed: int) -> list[Messages]:
         """Returns the chats that ask for critics; in two stages they hold summaries of steps."""
         rejected = [rejected_steps(judged, self._rejected_by) for judged in failed]
-        if self._staged is None:
+        if self._critic_stages == 1:
             return list(map(self._domain.critic_prompt, failed, rejected))
         chats = [
             ChatRequest(
-                self._staged.step_critic_prompt(judged, i),
+                self._domain.step_critic_prompt(judged, i),
                 (derive(seed, "step critic", judged.trajectory.id, i),),
             )
             for judged, steps in zip(failed, rejected, strict=True)
@@ -196,7 +169,7 @@ class LLMAdapter:
         texts = iter(self._texts(chats))
         summaries = [{i: next(texts) for i in steps} for steps in rejected]
         return [
-            self._staged.staged_critic_prompt(
+            self._domain.staged_critic_prompt(
                 judged, {i: text for i, text in of_steps.items() if text is not None}
             )
             for judged, of_steps in zip(failed, summaries, strict=True)

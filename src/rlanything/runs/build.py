@@ -22,13 +22,7 @@ from rlanything.config.roles import (
     TrainedRoleConfig,
     role_key,
 )
-from rlanything.domains.base import (
-    Domain,
-    SeenDomain,
-    StagedCriticDomain,
-    UnitTestDomain,
-    rewrites_tasks,
-)
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import checked_tasks
 from rlanything.engines.base import Engine, Sampling
 from rlanything.evaluation.labels import Labeller
@@ -136,7 +130,7 @@ def _components(
     models: Models,
     images: Path | None,
 ) -> RunComponents:
-    passing = TemporaryDirectory() if shows_images(domain) else None
+    passing = TemporaryDirectory() if domain.capabilities.shows_images else None
     seen = (*([images] if images else []), *([Path(passing.name)] if passing else []))
     trained: dict[str, Trained] = {}
     for name, role in recipe.trained_roles.items():
@@ -256,7 +250,7 @@ def build_policy(
         Sampling(temperature, config.max_tokens),
         config.decoding,
         config.thought_tokens,
-        config.screenshots if shows_images(domain) else 0,
+        config.screenshots if domain.capabilities.shows_images else 0,
     )
 
 
@@ -270,7 +264,7 @@ def build_labeller(
     config = recipe.evaluation.labeller
     if config is None or recipe.evaluation.baseline is not None:  # which has its labels
         return None
-    if isinstance(domain, UnitTestDomain):
+    if domain.capabilities.judge == "tests":
         raise RecipeError(
             "evaluation.labeller: this domain's judge writes tests, which programs label; leave it "
             "out"
@@ -279,7 +273,7 @@ def build_labeller(
     _check_sight("evaluation.labeller", chat_model, domain)
     sampling = Sampling(config.temperature, config.max_tokens)
     samples = config.samples_per_step
-    judge = LLMJudge(chat_model, domain, sampling, samples, shows_images(domain))
+    judge = LLMJudge(chat_model, domain, sampling, samples, domain.capabilities.shows_images)
     return Labeller(chat_model, judge)
 
 
@@ -297,11 +291,12 @@ def build_judge(
     samples = config.samples_per_step
     sampling = Sampling(config.temperature, config.max_tokens)
     if config.name == "llm":
-        if isinstance(domain, UnitTestDomain):
+        if domain.capabilities.judge == "tests":
             return UnitTestJudge(chat_model(), domain, sampling, samples)
         model = chat_model()
         _check_sight(key, model, domain)
-        return LLMJudge(model, domain, sampling, samples, shows_images(domain), config.score_first)
+        shown = domain.capabilities.shows_images
+        return LLMJudge(model, domain, sampling, samples, shown, config.score_first)
     provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
     try:
         plugin = load_plugin("judge", config.name)
@@ -335,11 +330,11 @@ def build_adapter(
     sampling = Sampling(config.temperature, config.max_tokens)
     if config.name == "llm":
         critics, stages = config.most_critics, config.critic_stages
-        if stages == 2 and not isinstance(domain, StagedCriticDomain):
+        if stages == 2 and not domain.capabilities.staged_critics:
             raise RecipeError(
                 f"{key}.critic_stages: this domain's critics have one stage: leave it at 1"
             )
-        if not rewrites_tasks(domain):
+        if not domain.capabilities.rewrites_tasks:
             return NullAdapter()
         asked = (config.tries, critics, config.rejected_by, stages)
         return LLMAdapter(chat_model(), domain, sampling, *asked)
@@ -360,18 +355,11 @@ def _provided(
 def _check_sight(role: str, chat_model: ChatModel, domain: Domain) -> None:
     """Raises `RecipeError` before anything is played where images would be shown to the blind. What
     an endpoint's model sees is its own affair."""
-    if (
-        isinstance(chat_model, LocalChatModel)
-        and chat_model.no_vision_reason
-        and shows_images(domain)
-    ):
+    if not (isinstance(chat_model, LocalChatModel) and domain.capabilities.shows_images):
+        return
+    if chat_model.no_vision_reason:
         raise RecipeError(
             f"{role}.model: {chat_model.name!r} cannot be shown images, which this domain has: "
             f"{chat_model.no_vision_reason}; choose a vision model, such as a Qwen3-VL, or have "
             "the domain show text (domain.options.observe=text)"
         )
-
-
-def shows_images(domain: Domain) -> bool:
-    """Whether a domain has images for its models to look at."""
-    return isinstance(domain, SeenDomain) and domain.shows_images

@@ -36,7 +36,7 @@ from rlanything.roles.chat_model import ChatModel
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import build_chat_model, build_judge, build_policy, shows_images
+from rlanything.runs.build import build_chat_model, build_judge, build_policy
 from rlanything.runs.summary import percent, points
 from rlanything.runs.target import (
     PLAYERS,
@@ -221,7 +221,7 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
             recipe.domain.options,
             recipe.environment.workers if args.workers is None else args.workers,
             recipe.environment.timeout_seconds,
-            images if shows_images(domain) else None,
+            images if domain.capabilities.shows_images else None,
         ) as environments,
     ):
         result = evaluate(
@@ -300,14 +300,20 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
         raise RecipeError(
             f"{target.name}: models of {made_for}; for those of {args.domain} use {own}"
         )
-    if made_for is None and args.domain is None:
-        raise RecipeError(f"{target.name}: name the domain to play with --domain NAME")
+    if not (made_for or args.domain or _names_domain(args.overrides)):
+        known = ", ".join(name for name in plugin_names("domain") if name != "text")
+        raise RecipeError(f"{target.name}: say what it plays with --domain, one of {known}")
     # Any model can choose from the environment's own list of actions, if there is one.
     policy = {"model": target.name, "decoding": "choices", "max_tokens": 64}
     plays = domain_section(made_for) if made_for and args.domain is None else {}
     data = {"name": "eval", "domain": plays, "policy": policy}
     overrides = [*typed_domain(args.domain), *args.overrides]
     return load_recipe(data, overrides, allow_code=args.allow_code, place=target.name)
+
+
+def _names_domain(overrides: Sequence[str]) -> bool:
+    keys = [override.partition("=")[0] for override in overrides]
+    return "domain" in keys or "domain.name" in keys
 
 
 def _agent(

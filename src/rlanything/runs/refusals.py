@@ -7,7 +7,7 @@ from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.roles import TrainedRoleConfig, role_key
 from rlanything.config.sections import FeedbackConfig, check_inputs
-from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.base import Domain
 
 COMPARED_STEPS = ("trajectory", "state")
 """Advantages that are that of `step` where an episode has one step."""
@@ -93,7 +93,7 @@ def on_judged_steps(recipe: Recipe) -> list[str]:
 
 def check_feedback(recipe: Recipe, domain: Domain) -> None:
     """Raises `RecipeError` for feedback on judged steps, where the judge writes tests."""
-    if isinstance(domain, UnitTestDomain) and (changed := on_judged_steps(recipe)):
+    if domain.capabilities.judge == "tests" and (changed := on_judged_steps(recipe)):
         raise RecipeError(
             f"feedback.{changed[0]} changes nothing where the judge writes tests, as in "
             f"{recipe.domain.name}: leave it out"

@@ -14,9 +14,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
-from rlanything.domains.base import DomainError
+from pydantic import Field
+
+from rlanything.domains.base import CommandWords, DomainError, DomainOptions
 from rlanything.domains.bpf import no_debuggers
 from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
 from rlanything.records import Task
@@ -35,6 +37,29 @@ _SAID_BYTES = 65536
 _PROCESSES = 1024
 _TELLING = re.compile(r"\S.*(error|exception|panic|fatal|not found|no such|denied|cannot)", re.I)
 _CLOSE_SECONDS = 5.0
+
+
+class CommandSettings(DomainOptions):
+    """Options of the domain `agent` for a program that is a command."""
+
+    command: Annotated[CommandWords, Field(min_length=1)] | None = None
+    """Words to run in place of `solve`, which find the endpoint in OPENAI_BASE_URL and
+    OPENAI_API_KEY."""
+    outcome: OutcomeOf = "last_line"
+    """The outcome of a command: the `last_line` of its output, or its `exit_code`."""
+    folder: str | None = None
+    """Where a command works; None: here."""
+    shown: Sequence[str] = ()
+    """Further files and folders that a command can read."""
+    variables: Mapping[str, Any] = Field(default_factory=dict)
+    """Variables of a command's environment."""
+    memory_mb: Annotated[int, Field(ge=64)] = 2048
+    """Memory of each process of a command, and of its /tmp."""
+    contained: bool = True
+    """Whether a command runs in a box without network."""
+    check: CommandWords = ()
+    """Words to run in the box when the command and all that it started have ended: their
+    output, or exit code, is the outcome in place of the command's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,34 +269,16 @@ def _tail(file: IO[bytes]) -> str:
         return file.read().decode("utf-8", "replace")
 
 
-def command_options(
-    words: Any,
-    outcome: Any,
-    folder: str | None,
-    shown: Sequence[str],
-    variables: Mapping[str, str],
-    memory_mb: Any,
-    contained: bool,
-    check: Any,
-) -> CommandOptions:
+def command_options(settings: CommandSettings) -> CommandOptions:
     """Returns checked options. Raises `DomainError` for what cannot be run."""
-    for name, given in (("command", words), ("check", check)):
-        listed = isinstance(given, list | tuple) and (len(given) > 0 or name == "check")
-        if not listed or not all(isinstance(word, str) for word in given):
-            raise DomainError(f"{name} must be a list of words, such as [python, {name}.py]")
-    if check and not contained:
+    variables = settings.variables
+    if settings.check and not settings.contained:
         raise DomainError("check needs a box: without one, leftover processes may survive")
-    if outcome not in ("last_line", "exit_code"):
-        raise DomainError(f"outcome is {outcome!r}: use last_line or exit_code")
-    if type(memory_mb) is not int or memory_mb < 64:
-        raise DomainError(f"memory_mb is {memory_mb!r}: give a whole number of 64 or more")
-    paths = [Path(place).absolute() for place in (folder or ".", *shown)]
+    paths = [Path(place).absolute() for place in (settings.folder or ".", *settings.shown)]
     missing = next((path for path in paths if not path.exists()), None)
     if missing is not None:
         raise DomainError(f"{missing} does not exist: name existing paths in folder and shown")
-    if not isinstance(variables, Mapping) or any(
-        value is None or isinstance(value, list | Mapping) for value in variables.values()
-    ):
+    if any(value is None or isinstance(value, list | Mapping) for value in variables.values()):
         raise DomainError(
             f"variables is {variables!r:.80}: give each name a value, such as {{NAME: value}}, "
             "with a blank after the colon"
@@ -280,5 +287,12 @@ def command_options(
     if odd := next((name for name in texts if "\0" in name + texts[name] or "=" in name), None):
         raise DomainError(f"variables: {odd!r:.80} is not a name, or contains a NUL; remove it")
     return CommandOptions(
-        tuple(words), outcome, paths[0], paths[1:], texts, memory_mb, contained, tuple(check)
+        settings.command or (),
+        settings.outcome,
+        paths[0],
+        paths[1:],
+        texts,
+        settings.memory_mb,
+        settings.contained,
+        settings.check,
     )

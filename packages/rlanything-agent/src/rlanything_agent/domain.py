@@ -2,97 +2,84 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from rlanything.domains.base import DomainError, InvalidTask
+from pydantic import Field
+
+from rlanything.domains.base import (
+    Capabilities,
+    CodeName,
+    DomainError,
+    File,
+    InvalidTask,
+)
 from rlanything.domains.registry import named_function
 from rlanything.domains.text import TextDomain, transcript
 from rlanything.records import Messages, Step, Task
-from rlanything_agent.commands import Command, command_options
+from rlanything_agent.commands import Command, CommandSettings, command_options
 from rlanything_agent.environment import AgentOptions, ProgramEnvironment, Start
-from rlanything_agent.helpers import Helpers
+from rlanything_agent.helpers import HelperOptions, Helpers
 from rlanything_agent.outcome import Scale
 from rlanything_agent.programs import Function, Solve, Solver, awaited
-from rlanything_agent.tasks import Row, read_tasks
-
-POLICY = "policy"
-_SPLITS = MappingProxyType({"train": 0.8, "in_domain": 0.2})
-_REWRITES = ("none", "instruction")
+from rlanything_agent.tasks import read_tasks
 
 
 class AgentDomain(TextDomain):
-    """Tasks that a program attempts; every request it sends is a step of the policy.
+    """Tasks that a program attempts; every request it sends is a step of the policy."""
 
-    `tasks`: a file of JSON lines (`domains/agent/tasks.py`), a list of such objects, or a function
-    that returns one and is called on first use. `splits`: share of each split if the lines do not
-    name their split. `solve`: a function `solve(task, client)`, or `module:function`, that returns
-    the outcome: True, False, or a reward within `reward_range`, won from `win_at` on (None: at the
-    highest). `rewrite`: `instruction` lets the adapter rewrite a task's instruction and keep its
-    data; `none` forbids it. `models`: the names that the policy answers to; `helpers`: other models
-    by name, each `{url, model, key_variable}`. `images`: show the policy the images in requests.
-    `timeout_seconds`: time limit between an answer and the program's next request; keep it below
-    `environment.timeout_seconds`.
+    class Options(CommandSettings):
+        tasks: File | Callable[[], Any] | Sequence[Any]
+        """A file of JSON lines (`domains/agent/tasks.py`), a list of such objects, or a function
+        that returns one and is called on first use."""
+        solve: CodeName | Callable[..., Any] | None = None
+        """A function `solve(task, client)`, or `module:function`, that returns the outcome: True,
+        False, or a reward within `reward_range`."""
+        splits: Mapping[str, float] = Field({"train": 0.8, "in_domain": 0.2}, min_length=1)
+        """Share of each split if the lines do not name their split."""
+        rewrite: Literal["none", "instruction"] = "none"
+        """`instruction`: the adapter may rewrite a task's instruction; its data stay."""
+        models: str | Sequence[str] = ("policy",)
+        """Names that the policy answers to."""
+        helpers: Mapping[str, HelperOptions] = Field(default_factory=dict)
+        """Other models by name, each `{url, model, key_variable, timeout_seconds}`."""
+        reward_range: Annotated[tuple[float, float], Field(strict=False)] = (0.0, 1.0)
+        """Lowest and highest reward."""
+        win_at: float | None = None
+        """Reward from which an episode is won; None: the highest."""
+        images: bool = False
+        """Whether the policy is shown the images in requests."""
+        timeout_seconds: Annotated[float, Field(gt=0)] = 45.0
+        """Time limit between an answer and the program's next request; keep it below
+        `environment.timeout_seconds`."""
 
-    `command`: command line to run instead of `solve`; it finds the endpoint in OPENAI_BASE_URL and
-    OPENAI_API_KEY. `outcome`: the `last_line` of its output, or its `exit_code`; `folder`: working
-    directory (None: the current one). `shown`: further readable paths. `variables`: additional
-    environment variables. `memory_mb`: memory limit of each process, and size of /tmp. `contained`:
-    run it in a box without network. `check`: command line to run in the box once the command and
-    everything it started have ended; its output or exit code then decides the outcome.
-
-    Raises `DomainError` for options it cannot use."""
-
-    def __init__(
-        self,
-        tasks: str | Sequence[Row] | Callable[[], Sequence[Row]],
-        solve: str | Solve | None = None,
-        splits: Mapping[str, float] = _SPLITS,
-        rewrite: str = "none",
-        models: Sequence[str] = (POLICY,),
-        helpers: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-        reward_range: Sequence[float] = (0.0, 1.0),
-        win_at: float | None = None,
-        images: bool = False,
-        timeout_seconds: float = 45.0,
-        command: Sequence[str] | None = None,
-        outcome: str = "last_line",
-        folder: str | None = None,
-        shown: Sequence[str] = (),
-        variables: Mapping[str, str] = MappingProxyType({}),
-        memory_mb: int = 2048,
-        contained: bool = True,
-        check: Sequence[str] = (),
-    ) -> None:
-        self.shows_images = images
-        self._shares = _shares(splits)
-        self._tasks = tasks if callable(tasks) else read_tasks(tasks, self._shares)
-        if rewrite not in _REWRITES:
-            raise DomainError(f"rewrite is {rewrite!r}: use one of {', '.join(_REWRITES)}")
-        self._rewrites = rewrite == "instruction"
-        if not isinstance(timeout_seconds, int | float) or not timeout_seconds > 0:
-            raise DomainError(f"timeout_seconds is {timeout_seconds!r}: give seconds above 0")
-        self._options = AgentOptions(
-            models=_names(models),
-            helpers=Helpers(helpers, float(timeout_seconds)),
-            scale=_scale(reward_range, win_at),
-            images=images,
-            timeout_seconds=float(timeout_seconds),
+    def __init__(self, **options: Any) -> None:
+        """Raises `DomainError` for options it cannot use."""
+        chosen = AgentDomain.Options.read(options)
+        self._shares = _shares(chosen.splits)
+        self._tasks = (
+            chosen.tasks if callable(chosen.tasks) else read_tasks(chosen.tasks, self._shares)
         )
-        if (solve is None) == (command is None):
+        self._rewrites = chosen.rewrite == "instruction"
+        self._options = AgentOptions(
+            models=_names(chosen.models),
+            helpers=Helpers(chosen.helpers, chosen.timeout_seconds),
+            scale=_scale(chosen.reward_range, chosen.win_at),
+            images=chosen.images,
+            timeout_seconds=chosen.timeout_seconds,
+        )
+        if (chosen.solve is None) == (chosen.command is None):
             raise DomainError("name the program: solve=module:function, or command=[...], not both")
-        if command is not None:
-            places = (folder, shown, variables, memory_mb, contained, check)
-            self._start: Start = partial(Command, command_options(command, outcome, *places))
+        self._start: Start
+        if chosen.solve is None:
+            self._start = partial(Command, command_options(chosen))
         else:
-            self._start = _function(solve)
+            self._start = _function(chosen.solve)
 
     @property
-    def rewrites_tasks(self) -> bool:
-        return self._rewrites
+    def capabilities(self) -> Capabilities:
+        return Capabilities(rewrites_tasks=self._rewrites, shows_images=self._options.images)
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if callable(self._tasks):
@@ -118,38 +105,31 @@ class AgentDomain(TextDomain):
         return Task(task_id, instruction, root.kind, root.data)
 
 
-def _function(solve: str | Solve | None) -> Start:
+def _function(solve: str | Solve) -> Start:
     if isinstance(solve, str):
         if ":" not in solve:
             raise DomainError(f"solve is {solve!r}: write module:function")
         return partial(Function, Solver(named_function("solve", solve, "(task, client)")))
-    if not callable(solve):
-        raise DomainError("solve is not a function: give a function (task, client)")
     return partial(Function, Solver(solve))
 
 
-def _shares(splits: Any) -> Mapping[str, float]:
-    shares: list[Any] = list(splits.values()) if isinstance(splits, Mapping) else [None]
-    numbers = all(isinstance(share, int | float) and share > 0 for share in shares)
-    if not shares or not numbers or sum(shares) > 1 + 1e-9:
+def _shares(splits: Mapping[str, float]) -> Mapping[str, float]:
+    if min(splits.values(), default=0) <= 0 or sum(splits.values()) > 1 + 1e-9:
         raise DomainError("splits must be shares above 0 that add up to 1 at most: {train: 0.8}")
     return splits
 
 
-def _names(models: Any) -> tuple[str, ...]:
+def _names(models: str | Sequence[str]) -> tuple[str, ...]:
     names = (models,) if isinstance(models, str) else tuple(models)
-    if not names or not all(isinstance(name, str) and name for name in names):
+    if not names or not all(names):
         raise DomainError("models must be the names that the policy answers to, such as [policy]")
     return names
 
 
-def _scale(reward_range: Any, win_at: Any) -> Scale:
-    try:
-        lowest, highest = map(float, reward_range)
-        won = highest if win_at is None else float(win_at)
-    except (TypeError, ValueError):
-        raise DomainError("reward_range must be two numbers, such as [0, 1], win_at one") from None
-    if not (math.isfinite(lowest) and math.isfinite(highest) and lowest < won <= highest):
+def _scale(reward_range: tuple[float, float], win_at: float | None) -> Scale:
+    lowest, highest = reward_range
+    won = highest if win_at is None else win_at
+    if not lowest < won <= highest:
         raise DomainError(
             f"reward_range is [{lowest:g}, {highest:g}] and win_at {won:g}: winning must begin "
             "within the range, above its lowest reward"

@@ -11,12 +11,20 @@ from typing import Any
 import openai
 from starlette.responses import Response
 
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import DomainError, EndpointOptions
 from rlanything_agent.reading import Denial
 
 _SHARE = 0.8
 """Default share of the program's time limit that one helper call may use."""
-_KEYS = {"url", "model", "key_variable", "timeout_seconds"}
+
+
+class HelperOptions(EndpointOptions):
+    """A model that programs may ask, as a recipe describes it."""
+
+    model: str | None = None
+    """Name of the model at the endpoint; None: the name that programs use."""
+    timeout_seconds: float | None = None
+    """Time limit of one answer; None: a share of the program's time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +40,9 @@ class Helper:
 class Helpers:
     """The helpers of a run, by the names that programs use."""
 
-    def __init__(self, options: Mapping[str, Mapping[str, Any]], seconds: float) -> None:
+    def __init__(self, options: Mapping[str, HelperOptions], seconds: float) -> None:
         """`seconds`: time limit between a program's requests to the policy. Raises `DomainError`
-        for options that describe no endpoint, or a helper with a longer time limit."""
+        for a helper with a longer time limit."""
         self._helpers = {
             name: _helper(name, settings, seconds) for name, settings in options.items()
         }
@@ -91,22 +99,12 @@ class Helpers:
 _JSON = "application/json"
 
 
-def _helper(name: str, settings: Any, seconds: float) -> Helper:
-    place = f"helpers: {name}"
-    if not isinstance(settings, Mapping) or not isinstance(settings.get("url"), str):
-        raise DomainError(f"{place}: needs the url of an OpenAI endpoint: {{url: ..., model: ...}}")
-    settings = {key: value for key, value in settings.items() if value is not None}
-    if unknown := sorted(set(settings) - _KEYS):
-        raise DomainError(f"{place}: unknown key {unknown[0]!r}; use {', '.join(sorted(_KEYS))}")
-    own = settings.get("timeout_seconds", _SHARE * seconds)
-    if not isinstance(own, int | float) or not 0 < own < seconds:
+def _helper(name: str, options: HelperOptions, seconds: float) -> Helper:
+    own = _SHARE * seconds if options.timeout_seconds is None else options.timeout_seconds
+    if not 0 < own < seconds:
         raise DomainError(
-            f"{place}: timeout_seconds is {own!r}: give seconds above 0 and below the {seconds:g} "
-            "after which a program that waits is taken to hang (domain.options.timeout_seconds)"
+            f"helpers: {name}: timeout_seconds is {own!r}: give seconds above 0 and below the "
+            f"{seconds:g} after which a program that waits is taken to hang "
+            "(domain.options.timeout_seconds)"
         )
-    return Helper(
-        settings["url"],
-        str(settings.get("model", name)),
-        settings.get("key_variable"),
-        float(own),
-    )
+    return Helper(options.url, options.model or name, options.key_variable, own)

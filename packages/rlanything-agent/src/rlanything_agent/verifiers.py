@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
-from rlanything.domains.base import DomainError
+from pydantic import Field
+
+from rlanything.domains.base import DomainError, DomainOptions
 from rlanything_agent.domain import AgentDomain
 
 VARIABLE = "RLANYTHING_VERIFIERS"
@@ -25,7 +27,6 @@ _PLACES = (
     "print(json.dumps([importlib.util.find_spec('verifiers') is not None, sys.prefix, "
     "sys.base_prefix, *sys.path]))"
 )
-_SPLITS = MappingProxyType({"train": 0.8, "in_domain": 0.2})
 # Programs run in the existing box, and harness `null` only chats and calls tools.
 _AGENT = MappingProxyType({"agent": {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}})
 
@@ -34,42 +35,45 @@ class VerifiersDomain(AgentDomain):
     """Episodes of a verifiers taskset. The environment variable RLANYTHING_VERIFIERS names the
     Python that has verifiers and the taskset.
 
-    `taskset`: its id, or its id and settings as verifiers has them under `taskset`. `env`: the rest
-    of verifiers' environment description; None means one agent with harness `null` in the box.
-    `tasks`: number of tasks to use, from the first; `splits`, `reward_range`, `win_at`,
-    `timeout_seconds` and `memory_mb`: as for the domain `agent`. The reward is the weighted sum of
-    a trace's rewards.
-
     Raises `DomainError` if there is no such Python, and later if the taskset cannot be loaded."""
 
-    def __init__(
-        self,
-        taskset: str | Mapping[str, Any],
-        env: Mapping[str, Any] | None = None,
-        tasks: int = 512,
-        splits: Mapping[str, float] = _SPLITS,
-        reward_range: Sequence[float] = (0.0, 1.0),
-        win_at: float | None = None,
-        timeout_seconds: float = 50.0,
-        memory_mb: int = 4096,
-    ) -> None:
+    class Options(DomainOptions):  # pyright: ignore[reportIncompatibleVariableOverride]
+        taskset: str | dict[str, Any]
+        """Its id, or its id and settings as verifiers has them under `taskset`."""
+        env: dict[str, Any] | None = None
+        """The rest of verifiers' description of an environment; None: one agent, harness `null`, in
+        the box."""
+        tasks: Annotated[int, Field(ge=1)] = 512
+        """Number of its tasks that are used, from the first."""
+        splits: Mapping[str, float] = Field({"train": 0.8, "in_domain": 0.2})
+        """Share of each split."""
+        reward_range: Annotated[tuple[float, float], Field(strict=False)] = (0.0, 1.0)
+        """Lowest and highest reward: the sum of a trace's weighted ones."""
+        win_at: float | None = None
+        """Reward from which an episode is won; None: the highest."""
+        timeout_seconds: Annotated[float, Field(gt=0)] = 50.0
+        """As for the domain `agent`."""
+        memory_mb: Annotated[int, Field(ge=64)] = 4096
+        """As for the domain `agent`."""
+
+    def __init__(self, **options: Any) -> None:
+        chosen = self.Options.read(options)
+        taskset = chosen.taskset
         named = {"id": taskset} if isinstance(taskset, str) else taskset
-        if not isinstance(named, Mapping) or not isinstance(named.get("id"), str):
+        if not isinstance(named.get("id"), str):
             raise DomainError(f"taskset is {taskset!r:.80}: write its id, or {{id: ..., ...}}")
-        if type(tasks) is not int or tasks < 1:
-            raise DomainError(f"tasks is {tasks!r:.80}: give a whole number of 1 or more")
-        rest = dict(_AGENT if env is None else env)
-        config = json.dumps({**rest, "taskset": dict(named)})
+        rest = dict(_AGENT if chosen.env is None else chosen.env)
+        config = json.dumps({**rest, "taskset": named})
         python, shown = _python()
         words = [python, "-P", str(PROGRAM)]
         super().__init__(
-            lambda: _listed([*words, "list", config, str(tasks)], named["id"]),
+            tasks=lambda: _listed([*words, "list", config, str(chosen.tasks)], named["id"]),
             command=[*words, "play", config],
-            splits=splits,
-            reward_range=reward_range,
-            win_at=win_at,
-            timeout_seconds=timeout_seconds,
-            memory_mb=memory_mb,
+            splits=chosen.splits,
+            reward_range=chosen.reward_range,
+            win_at=chosen.win_at,
+            timeout_seconds=chosen.timeout_seconds,
+            memory_mb=chosen.memory_mb,
             folder=str(PROGRAM.parent),
             shown=shown,
         )

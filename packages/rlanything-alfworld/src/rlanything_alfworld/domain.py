@@ -5,19 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Literal
+from typing import Any, Literal
 
-from rlanything.domains.base import DomainError, Finding, InvalidTask
+from rlanything.domains.base import (
+    Domain,
+    DomainError,
+    DomainOptions,
+    File,
+    Finding,
+    InvalidTask,
+    RewriteRequest,
+)
 from rlanything.records import (
-    Direction,
     JudgedTrajectory,
     Messages,
     Step,
     Task,
-    Trajectory,
 )
 from rlanything_alfworld.assets import package_folder
-from rlanything_alfworld.commands import ACTION_MARKER, LISTINGS, Listing
+from rlanything_alfworld.commands import ACTION_MARKER, Listing
 from rlanything_alfworld.dataset import dataset_tasks
 from rlanything_alfworld.environment import AlfWorldEnvironment
 from rlanything_alfworld.expert import plan
@@ -34,41 +40,44 @@ _FIELD = re.compile(
 )
 
 
-class AlfWorld:
-    """Household games in text, generated unless `data` names a folder of downloaded ones.
+class AlfWorld(Domain):
+    """Household games in text, generated unless `data` names a folder of downloaded ones."""
 
-    `receptacles`, `objects`: smallest and largest number in a generated scene. `kinds`: the task
-    types. `data`: AlfWorld's own games (the `json_2.1.1` folder that `alfworld-download` makes),
-    with their scene sizes. `style`: prompts for `nano` models (short) or as in the `paper` (full
-    length, for large models). `commands`: list the possible commands in prompts, `numbered`, as a
-    `list`, or not (`none`); if listed, a response may name one in a box. The default is `numbered`
-    in the style `paper` and `none` in `nano`, which cannot list them. `idle_actions`: whether look,
-    inventory and examine are possible. `prompts`: a folder whose .txt files replace those of the
-    style. Raises `DomainError` for invalid options."""
+    class Options(DomainOptions):
+        receptacles: Sequence[int] = (4, 7)
+        """Smallest and largest number of receptacles in a generated scene."""
+        objects: Sequence[int] = (5, 9)
+        """Smallest and largest number of objects in a generated scene."""
+        kinds: Sequence[str] = KINDS
+        """Task types."""
+        prompts: File | None = None
+        """Folder whose .txt files replace the prompts of the style."""
+        data: str | None = None
+        """Folder of AlfWorld's own games (`json_2.1.1`, which `alfworld-download` makes), with
+        their scene sizes."""
+        style: Literal["nano", "paper"] = "nano"
+        """Prompts: `nano` (short, for the nano models) or `paper` (full length, for large ones)."""
+        commands: Listing | None = None
+        """How prompts list the possible commands; with numbers or a list, responses may name one in
+        a box. None: `numbered` with the paper's style, the only one that can."""
+        idle_actions: bool = False
+        """Whether look, inventory and examine are possible."""
 
     action_marker = ACTION_MARKER
 
-    def __init__(
-        self,
-        receptacles: Sequence[int] = (4, 7),
-        objects: Sequence[int] = (5, 9),
-        kinds: Sequence[str] = KINDS,
-        prompts: str | None = None,
-        data: str | None = None,
-        style: Literal["nano", "paper"] = "nano",
-        commands: Listing | None = None,
-        idle_actions: bool = False,
-    ) -> None:
-        self._receptacles = _range("receptacles", receptacles)
-        self._objects = _range("objects", objects)
-        self._kinds = tuple(kinds)
-        self._data = data
-        self._listing: Listing = _listing(style, commands)
-        if not isinstance(idle_actions, bool):
-            raise DomainError(f"idle_actions is {idle_actions!r}: give true or false")
-        self._idle_actions = idle_actions
+    def __init__(self, **options: Any) -> None:
+        """Raises `DomainError` for options it cannot use."""
+        chosen = self.Options.read(options)
+        self._receptacles = _range("receptacles", chosen.receptacles)
+        self._objects = _range("objects", chosen.objects)
+        self._kinds = tuple(chosen.kinds)
+        self._data = chosen.data
+        self._listing: Listing = _listing(chosen.style, chosen.commands)
+        self._idle_actions = chosen.idle_actions
         self._prompts = (
-            PaperPrompts(prompts, self._listing) if style == "paper" else NanoPrompts(prompts)
+            PaperPrompts(chosen.prompts, self._listing)
+            if chosen.style == "paper"
+            else NanoPrompts(chosen.prompts)
         )
 
     @staticmethod
@@ -106,14 +115,8 @@ class AlfWorld:
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         return self._prompts.critic(failed, rejected)
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        return self._prompts.adapter(root, direction, critics, rollouts)
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        return self._prompts.adapter(request)
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Reads `object: X place: Y`, which may be repeated but not contradicted. The task type
@@ -127,10 +130,6 @@ class AlfWorld:
             raise InvalidTask("the answer names more than one object or place", "unreadable")
         kind = load_game(root.data).goal.kind
         return with_goal(root, task_id, Goal.of(kind, words[0], words[1]))
-
-    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        """Returns None: a candidate's plan was already played when it was proposed."""
-        return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int]:
         """Returns +1 for a step that shortens the expert's plan, or that explores while something
@@ -152,14 +151,9 @@ def _range(name: str, given: Sequence[int]) -> tuple[int, int]:
     return low, high
 
 
-def _listing(style: object, commands: object) -> Listing:
-    if style not in ("nano", "paper"):
-        raise DomainError(f"style is {style!r}: give nano or paper")
-    if commands not in (None, *LISTINGS):
-        raise DomainError(f"commands is {commands!r}: give one of {', '.join(LISTINGS)}")
+def _listing(style: Literal["nano", "paper"], commands: Listing | None) -> Listing:
     if style == "nano" and commands in ("list", "numbered"):
         raise DomainError(
             f"commands is {commands!r}, but the nano prompts show none: set style to paper"
         )
-    listing = commands or ("numbered" if style == "paper" else "none")
-    return next(each for each in LISTINGS if each == listing)
+    return commands or ("numbered" if style == "paper" else "none")

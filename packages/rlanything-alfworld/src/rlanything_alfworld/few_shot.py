@@ -6,7 +6,8 @@ make smollm2 && rlanything train alfworld-smollm2
 from collections.abc import Sequence
 from typing import Any
 
-from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything.domains.base import RewriteRequest
+from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 from rlanything_alfworld.commands import without_commands
 from rlanything_alfworld.domain import AlfWorld
 from rlanything_alfworld.scene_goals import scene_inventory
@@ -118,13 +119,8 @@ class FewShotAlfWorld(AlfWorld):
         goal = failed.trajectory.task.instruction
         return (Message("user", "\n".join([f"Goal: {goal}", *lines, "Why did it fail?"])),)
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        root = request.root
         objects = [o for o in scene_inventory(load_game(root.data)).objects if o != "desklamp"]
         asked = f"Goal: {root.instruction}\nObjects: {', '.join(objects)}"
         return shown(CHANGE, CHANGED, asked)

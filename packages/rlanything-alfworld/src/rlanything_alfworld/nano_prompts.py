@@ -4,9 +4,11 @@ history."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from rlanything.domains.base import RewriteRequest
 from rlanything.domains.templates import CRITIC_STEP, Templates, rejecters
-from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 from rlanything_alfworld.player_memory import PlayerMemory, condense
 from rlanything_alfworld.scene_goals import scene_inventory
 from rlanything_alfworld.tasks import load_game
@@ -26,7 +28,7 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
 class NanoPrompts:
     """Prompts of a line or two, filled from `prompts/` or from a user's folder."""
 
-    def __init__(self, folder: str | None) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self._templates = Templates("rlanything_alfworld", PLACEHOLDERS, folder)
 
     def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
@@ -83,23 +85,16 @@ class NanoPrompts:
         )
         return (Message("user", text),)
 
-    def adapter(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory],
-    ) -> Messages:
-        game = load_game(root.data)
-        inventory = scene_inventory(game)
+    def adapter(self, request: RewriteRequest) -> Messages:
+        inventory = scene_inventory(load_game(request.root.data))
         text = self._templates.render(
             "adapter",
-            direction=direction,
-            goal=root.instruction,
+            direction=request.direction,
+            goal=request.root.instruction,
             objects=", ".join(
                 f"{kind} {len(places)} ({places[0]})" for kind, places in inventory.objects.items()
             ),
             places=", ".join(f"{kind} {count}" for kind, count in inventory.receptacles.items()),
-            critics=" ".join(critics) or "none",
+            critics=" ".join(request.critics) or "none",
         )
         return (Message("user", text),)

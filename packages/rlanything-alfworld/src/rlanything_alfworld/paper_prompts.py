@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from textwrap import shorten
 
+from rlanything.domains.base import RewriteRequest
 from rlanything.domains.templates import Templates, quoted_lines, reasons
-from rlanything.records import Direction, JudgedTrajectory, Message, Messages, Step, Task
+from rlanything.records import JudgedTrajectory, Message, Messages, Step, Task
 from rlanything_alfworld.commands import ANSWER_FORMS, Listing, without_commands
 from rlanything_alfworld.scene_goals import Inventory, scene_inventory
 from rlanything_alfworld.tasks import load_game
@@ -47,7 +49,7 @@ _ABILITIES = {
 class PaperPrompts:
     """Prompts of one message each, filled from `prompts/paper/` or from a user's folder."""
 
-    def __init__(self, folder: str | None, listing: Listing) -> None:
+    def __init__(self, folder: Path | None, listing: Listing) -> None:
         self._templates = Templates("rlanything_alfworld", PLACEHOLDERS, folder, "paper")
         self._form = ANSWER_FORMS[listing]
 
@@ -96,26 +98,18 @@ class PaperPrompts:
         )
         return (Message("user", text),)
 
-    def adapter(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory],
-    ) -> Messages:
+    def adapter(self, request: RewriteRequest) -> Messages:
         """Returns the task, how its episodes went, and the facts of its scene."""
-        game = load_game(root.data)
-        trajectories = [member.trajectory for member in rollouts]
-        won = sum(trajectory.outcome == 1 for trajectory in trajectories)
+        game, played = load_game(request.root.data), len(request.rollouts)
         text = self._templates.render(
             "adapter",
-            direction=direction,
-            goal=root.instruction,
+            direction=request.direction,
+            goal=request.root.instruction,
             frame=replace(game.goal, object="<object>", receptacle="<place>").sentence(),
-            active=trajectories[0].task.instruction if trajectories else root.instruction,
-            accuracy=f"{won} of {len(trajectories)}" if trajectories else "not known",
+            active=request.active.instruction,
+            accuracy=f"{played - len(request.failed)} of {played}" if played else "not known",
             **scene_facts(scene_inventory(game)),
-            critics="\n".join(f"- {critic}" for critic in critics) or "nothing is known",
+            critics="\n".join(f"- {critic}" for critic in request.critics) or "nothing is known",
         )
         return (Message("user", text),)
 

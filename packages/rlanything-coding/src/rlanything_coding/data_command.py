@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rlanything.domains.base import DomainError, PreparedDomain
+from rlanything.domains.base import Domain, DomainError
 from rlanything.files import new_folder
 from rlanything.plugins import load_plugin
 from rlanything.progress import Progress
@@ -33,7 +33,7 @@ def prepare(
 ) -> None:
     """Turn published data into files that a domain's `data` option names."""
     maker = load_plugin("domain", domain)
-    if not isinstance(maker, PreparedDomain):
+    if getattr(maker, "prepare", Domain.prepare) is Domain.prepare:
         raise DomainError(f"domain {domain} has no data to prepare: name another, such as coding")
     if out.exists():
         raise DomainError(f"{out} exists already: name a new folder with --out")

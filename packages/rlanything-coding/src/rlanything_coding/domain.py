@@ -5,12 +5,24 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from rlanything.domains.base import DomainError, Finding, Use
+from pydantic import Field
+
+from rlanything.domains.base import (
+    Capabilities,
+    Domain,
+    DomainError,
+    DomainOptions,
+    File,
+    Finding,
+    RewriteRequest,
+    Use,
+)
 from rlanything.domains.templates import Templates
 from rlanything.records import (
-    Direction,
     JudgedTrajectory,
     Judgement,
     Message,
@@ -70,75 +82,63 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "adapter": frozenset({"direction", "question", "examples", "critics", "least"})
     | {"active", "accuracy", "tests", "generated"},
 }
-STYLES = ("nano", "paper", "rlanything-release")
 
 
-class Coding:
-    """Programming problems whose judge writes unit tests (a `UnitTestDomain`).
+class Coding(Domain):
+    """Programming problems whose judge writes unit tests; the split `humaneval` is always there."""
 
-    `data`: files with problems by split, in the paper's format. Without it, problems come from the
-    embedded families, in the given `difficulty` range. `tests`: number of ground-truth tests of
-    each problem (for problems from a file, the most). The split `humaneval` always exists.
-
-    `memory_mb`: memory limit of a program. `imports`: packages that programs may import, such as
-    numpy. `sandbox`: address of a SandboxFusion-style server; without it, programs run in local
-    boxes. `rewritten_tests`: fewest tests of a rewritten problem. `programs_agree`: also reject a
-    rewrite if programs contradict its tests (see `objection`); the paper checks only the accuracy.
-    `style`: `nano` for short prompts; `paper` for prompts with the paper's content, such as the
-    pass rate of every test; `rlanything-release` for the prompts of `paper` with the judge format
-    of the checkpoints released with the paper. `prompts`: a folder whose .txt files replace the
-    shipped prompts. Raises `DomainError` for invalid options."""
+    class Options(DomainOptions):
+        data: Mapping[str, str] | None = None
+        """Files with problems by split, in the paper's format; None: problems of the embedded
+        families."""
+        difficulty: Sequence[int] = (1, 3)
+        """Lowest and highest level of embedded problems."""
+        tests: Annotated[int, Field(ge=1)] = 8
+        """Number of ground-truth tests of each problem (for problems from a file, the most)."""
+        memory_mb: Annotated[int, Field(ge=1, le=MOST["memory_mb"])] = 1024
+        """Memory limit of a program."""
+        imports: Sequence[str] = ()
+        """Packages that a program may import, such as numpy."""
+        sandbox: str | None = None
+        """Address of a SandboxFusion-style server; None: programs run in local boxes."""
+        rewritten_tests: Annotated[int, Field(ge=1, le=MOST_TESTS)] = 4
+        """Fewest tests of a rewritten problem."""
+        programs_agree: bool = True
+        """Whether a rewrite is also rejected if programs contradict its tests (see `objection`);
+        the paper checks only the accuracy."""
+        style: Literal["nano", "paper", "rlanything-release"] = "nano"
+        """Prompts: `nano` for short ones; `paper` for the paper's content, such as the pass rate of
+        every test; `rlanything-release` for those of `paper` with the judge format of the
+        checkpoints released with the paper."""
+        prompts: File | None = None
+        """Folder whose .txt files replace the shipped prompts."""
 
     action_marker = "```python"
 
-    def __init__(
-        self,
-        data: Mapping[str, str] | None = None,
-        difficulty: Sequence[int] = (1, 3),
-        tests: int = 8,
-        memory_mb: int = 1024,
-        imports: Sequence[str] = (),
-        sandbox: str | None = None,
-        rewritten_tests: int = 4,
-        programs_agree: bool = True,
-        style: str = "nano",
-        prompts: str | None = None,
-    ) -> None:
-        if data is not None and not (
-            isinstance(data, Mapping) and all(isinstance(file, str) for file in data.values())
-        ):
-            raise DomainError(f"data is {data!r:.80}: write {{train: FILE, in_domain: FILE}}")
-        self._data = data
-        self._difficulty = _difficulties(difficulty)
-        for name, value, most in (
-            ("tests", tests, None),
-            ("memory_mb", memory_mb, MOST["memory_mb"]),
-            ("rewritten_tests", rewritten_tests, MOST_TESTS),
-        ):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise DomainError(f"{name} is {value!r}: give a whole number, 1 or more")
-            if most is not None and value > most:
-                raise DomainError(f"{name} is {value!r}: give {most} at most")
-        if isinstance(imports, str):
-            raise DomainError(f"imports is {imports!r}: give a list of names")
-        if imports and sandbox is not None:
+    def __init__(self, **options: Any) -> None:
+        """Raises `DomainError` for options it cannot use."""
+        chosen = self.Options.read(options)
+        if chosen.imports and chosen.sandbox is not None:
             raise DomainError("imports: a remote sandbox has its own packages; leave it out")
-        self._tests = tests
-        self._memory_mb = memory_mb
-        self._imports = tuple(imports)
-        self._sandbox = sandbox
-        self._rewritten_tests = rewritten_tests
-        if not isinstance(programs_agree, bool):
-            raise DomainError(f"programs_agree is {programs_agree!r}: give true or false")
-        self._programs_agree = programs_agree
-        if style not in STYLES:
-            raise DomainError(f"style is {style!r}: use one of {', '.join(STYLES)}")
-        self._style = style
+        self._data = chosen.data
+        self._difficulty = _difficulties(chosen.difficulty)
+        self._tests = chosen.tests
+        self._memory_mb = chosen.memory_mb
+        self._imports = tuple(chosen.imports)
+        self._sandbox = chosen.sandbox
+        self._rewritten_tests = chosen.rewritten_tests
+        self._programs_agree = chosen.programs_agree
+        self._style = chosen.style
         self._read_test = unit_test_in
-        if style == "rlanything-release":
+        if self._style == "rlanything-release":
             self._read_test = unit_test_under_headings
-        folder = "" if style == "nano" else "paper"
-        self._templates = Templates("rlanything_coding", PLACEHOLDERS, prompts, folder)
+        folder = "" if self._style == "nano" else "paper"
+        package = "rlanything_coding"
+        self._templates = Templates(package, PLACEHOLDERS, chosen.prompts, folder)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, judge="tests", repairs_programs=True)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -245,25 +245,19 @@ class Coding:
         except InvalidTest:
             return None
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        problem = Problem.from_data(root.data)
-        active = Problem.from_data(rollouts[0].trajectory.task.data) if rollouts else problem
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        problem, active = map(Problem.from_data, (request.root.data, request.active.data))
+        rollouts = request.rollouts
         return self._ask(
             "adapter",
-            direction=direction,
+            direction=request.direction,
             question=problem.question,
             examples="\n".join(map(_shown, problem.tests[:SHOWN_EXAMPLES])),
             active="It is the original." if active == problem else active.question,
             accuracy=accuracy(rollouts),
             tests=ground_truth_tests(active, rollouts),
             generated=generated_tests(rollouts, self._read_test),
-            critics=" ".join(critics) or "nothing is known",
+            critics=" ".join(request.critics) or "nothing is known",
             least=str(self._rewritten_tests),
         )
 
@@ -341,10 +335,6 @@ class Coding:
         runs = run_table(self.executor, problem, programs, examples, self._memory_mb)
         return readable, dict(zip(rows, runs, strict=True))
 
-    def oracle(self, task: Task, steps: Sequence[Step]) -> None:
-        """Returns None: the single step is the whole episode, so its outcome is its value."""
-        return None
-
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
         """Returns the solution of an embedded problem, or None for other problems, whose solution
         is unknown."""
@@ -364,12 +354,7 @@ def _task(task_id: str, problem: Problem) -> Task:
 
 def _difficulties(given: Sequence[int]) -> tuple[int, int]:
     low, high = families.DIFFICULTIES[0], families.DIFFICULTIES[-1]
-    if (
-        isinstance(given, str)
-        or len(given) != 2
-        or not all(isinstance(level, int) for level in given)
-        or not low <= given[0] <= given[1] <= high
-    ):
+    if len(given) != 2 or not low <= given[0] <= given[1] <= high:
         raise DomainError(f"difficulty is {given!r}: give [fewest, most] from {low} to {high}")
     return given[0], given[1]
 

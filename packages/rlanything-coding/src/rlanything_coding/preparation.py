@@ -52,7 +52,7 @@ _CONTESTS_TESTS = ("public_tests", "private_tests", "generated_tests")
 def prepare(
     source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
 ) -> list[str]:
-    """Implements `PreparedDomain.prepare`: writes NAME_train.jsonl for training and NAME.jsonl for
+    """Implements `Domain.prepare`: writes NAME_train.jsonl for training and NAME.jsonl for
     evaluation. A file named NAME_train is for training unless `use` says otherwise."""
     name = source.stem.removesuffix(_TRAIN)
     use = use or ("evaluation" if name == source.stem else "train")

@@ -12,11 +12,18 @@ import random
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
+from pydantic import Field
 
-from rlanything.domains.base import DomainError, EpisodeError, Observation, StepResult
+from rlanything.domains.base import (
+    DomainError,
+    DomainOptions,
+    EpisodeError,
+    Observation,
+    StepResult,
+)
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import BadReward, EpisodeEnd, RewardRange, WinRule, reward_of
 from rlanything.records import Task
@@ -72,10 +79,8 @@ class EpisodeRules:
     environment's own limit, and `loop.max_steps`, at which the episode is lost."""
 
     @classmethod
-    def read(cls, win: WinRule, reward_range: Any, horizon: Any) -> EpisodeRules:
+    def read(cls, win: WinRule, reward_range: Any, horizon: int | None) -> EpisodeRules:
         """Returns the rules in a recipe. Raises `DomainError`."""
-        if horizon is not None and (type(horizon) is not int or horizon < 1):
-            raise DomainError(f"horizon is {horizon!r:.80}: give a number of steps, 1 or more")
         return cls(win, RewardRange.read(reward_range), horizon)
 
 
@@ -147,20 +152,26 @@ class EcosystemEnvironment:
         return 1 if self._rules.win.holds(end) else -1
 
 
+class EcosystemOptions(DomainOptions):
+    """Options that domains of other libraries share."""
+
+    instruction: Annotated[str, Field(min_length=1)] | None = None
+    """What the policy is told before what the environment itself says; None: to play it."""
+    horizon: Annotated[int, Field(ge=1)] | None = None
+    """Steps after which an episode is cut off and scored as it stands; None: the environment's own
+    limit, and `loop.max_steps`, at which it is lost."""
+    ood: Annotated[Mapping[str, Any], Field(min_length=1)] | None = None
+    """The settings that differ in the split `ood`; None: it has no tasks."""
+
+
 class EcosystemDomain(TextDomain):
     """Tasks that are seeds of another library's environment. Subclass it and implement
     `environment`."""
 
     def __init__(self, name: str, instruction: str | None, ood: Mapping[str, Any] | None) -> None:
-        """`name`: of the environment, used as the tasks' kind. `instruction`: the policy's
-        instruction. `ood`: the settings that differ in the split `ood`; None: that split has no
-        tasks."""
-        if instruction is not None and (not isinstance(instruction, str) or not instruction):
-            raise DomainError(f"instruction is {instruction!r:.80}: write a text, or leave it out")
-        if ood is not None and (not isinstance(ood, Mapping) or not ood):
-            raise DomainError(f"ood is {ood!r:.80}: write the settings that differ there")
-        self._name = name
-        self._ood = ood
+        """`name`: of the environment, used as the tasks' kind; `instruction`: the policy's;
+        `ood`: the settings that differ in the split `ood`; None: that split has no tasks."""
+        self._name, self._ood = name, ood
         self._instruction = instruction or f"Play {name}."
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:

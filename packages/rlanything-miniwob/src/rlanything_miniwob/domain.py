@@ -5,18 +5,27 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from contextlib import closing
-from typing import ClassVar
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
 
-from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
+from pydantic import Field
+
+from rlanything.domains.base import (
+    Capabilities,
+    DomainError,
+    DomainOptions,
+    EpisodeError,
+    File,
+    Finding,
+    InvalidTask,
+    RewriteRequest,
+)
 from rlanything.domains.screens import Observed, ScreenDomain
 from rlanything.records import (
     Completion,
-    Direction,
-    JudgedTrajectory,
     Messages,
     Step,
     Task,
-    Trajectory,
 )
 from rlanything_miniwob.actions import ACTION_MARKER, USAGE, USAGE_BY_SIGHT
 from rlanything_miniwob.browser import HEIGHT, WIDTH, Browser
@@ -44,13 +53,20 @@ LONGEST_PLAN = 12
 
 
 class MiniWob(ScreenDomain):
-    """Web pages of the MiniWoB++ package, as text, as screenshots, or both.
+    """Web pages of the MiniWoB++ package, as text, as screenshots, or both."""
 
-    `observe`: what the models see: `text` (the default), `image` or `both`. `screenshots`: take a
-    screenshot of every screen at this scale (1 to 4 pixels per page pixel). 0 takes none, or uses
-    scale 1 if the models see them. `prompts`: a folder whose .txt files replace the shipped
-    prompts. `pages`: pages that `train`, `tune` and `in_domain` share. `held_out`: pages of `ood`.
-    Raises `DomainError` for invalid options."""
+    class Options(DomainOptions):
+        observe: Observed = "text"
+        """What the models see of a page."""
+        screenshots: Annotated[int, Field(ge=0, le=4)] = 0
+        """Scale of the screenshots that are made of every screen, in pixels for one of the page; 0:
+        none, unless the models are shown them, then 1."""
+        prompts: File | None = None
+        """Folder whose .txt files replace the shipped prompts."""
+        pages: Sequence[Any] | None = None
+        """Pages that `train`, `tune` and `in_domain` share."""
+        held_out: Sequence[Any] | None = None
+        """Pages of `ood`."""
 
     action_marker = ACTION_MARKER
 
@@ -58,23 +74,13 @@ class MiniWob(ScreenDomain):
     """The pages of every split."""
     pointer_size: ClassVar[tuple[int, int]] = (WIDTH, HEIGHT)
     """Width and height that coordinates of actions count in."""
-    observed: ClassVar[Observed] = "text"
-    """The default of `observe`."""
 
-    def __init__(
-        self,
-        observe: Observed | None = None,
-        screenshots: int = 0,
-        prompts: str | None = None,
-        pages: Sequence[str] | None = None,
-        held_out: Sequence[str] | None = None,
-    ) -> None:
-        shown = self.observed if observe is None else observe
-        super().__init__("rlanything_miniwob", ADAPTER, prompts, shown)
-        self.splits = chosen_splits(self.splits, pages, held_out)
-        if screenshots not in range(5):
-            raise DomainError(f"screenshots is {screenshots!r}: give a scale from 1 to 4, or 0")
-        self._screenshots = screenshots or int(self.shows_images)
+    def __init__(self, **options: Any) -> None:
+        """Raises `DomainError` for options it cannot use."""
+        chosen = self.Options.read(options)
+        super().__init__("rlanything_miniwob", ADAPTER, chosen.prompts, chosen.observe)
+        self.splits = chosen_splits(self.splits, chosen.pages, chosen.held_out)
+        self._screenshots = chosen.screenshots or int(self._shows_images)
 
     @staticmethod
     def checks() -> list[Finding]:
@@ -88,9 +94,9 @@ class MiniWob(ScreenDomain):
             browser.close()
 
     @property
-    def screen_size(self) -> tuple[int, int]:
-        """Width and height of a screenshot in pixels."""
-        return WIDTH * self._screenshots, HEIGHT * self._screenshots
+    def capabilities(self) -> Capabilities:
+        size = (WIDTH * self._screenshots, HEIGHT * self._screenshots)
+        return replace(super().capabilities, screen_size=size)
 
     @functools.cached_property
     def browser(self) -> Browser:
@@ -121,23 +127,15 @@ class MiniWob(ScreenDomain):
         usage = USAGE if self._shows_text else USAGE_BY_SIGHT
         return self._ask_policy(task, steps, observation, usage)
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        pages = self._in_place_of(page_of(root))
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        pages = self._in_place_of(page_of(request.root))
         numbers = {
             knob.name: f"{knob.name} {knob.least} to {knob.most}"
             for member in pages
             for knob in member.knobs
         }
         return self._ask_adapter(
-            root,
-            direction,
-            critics,
+            request,
             page=pages[0].name,
             pages=", ".join(each.name for each in pages),
             numbers=", ".join(numbers.values()) or "none",
@@ -163,10 +161,6 @@ class MiniWob(ScreenDomain):
         """Returns the pages that may replace this one, itself first; none of them is held out."""
         held_out = {each.name for each in self.splits["ood"]} - {page.name}
         return tuple(each for each in family(page) if each.name not in held_out)
-
-    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        """Returns None: an expert already solved the candidate when it was proposed."""
-        return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
         """Returns +1 for a step that an expert might have taken on that screen, regardless of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlanything.domains.screens import Observed
 from rlanything_miniwob.domain import MiniWob
 from rlanything_miniwob.pages import SEEN_OOD, SEEN_TRAIN
 from rlanything_miniwob.tasks import splits_of
@@ -13,8 +14,10 @@ class MiniWobVision(MiniWob):
 
     The options are those of `MiniWob`; `observe` is `image` by default."""
 
+    class Options(MiniWob.Options):
+        observe: Observed = "image"
+
     splits = splits_of(SEEN_TRAIN, SEEN_OOD)
-    observed = "image"
 
     @staticmethod
     def nano_teacher() -> StepTeacher:

@@ -23,7 +23,7 @@ def build(
             help="The domain that they are trained for: a registered name, or module:Class for "
             "your own, which needs an expert and an oracle, and rewrites to teach an adapter."
         ),
-    ] = "alfworld",
+    ],
     out: Annotated[
         Path | None,
         typer.Option(help="Folder to write the models to; left out, models/NAME of the domain."),

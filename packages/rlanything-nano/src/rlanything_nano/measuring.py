@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rlanything.domains.base import Domain, DomainError, InvalidTask
+from rlanything.domains.base import Domain, DomainError, InvalidTask, RewriteRequest
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
@@ -112,7 +112,7 @@ def measure_adapter(
     ]
     requests = [
         ChatRequest(
-            domain.adapter_prompt(root, direction, sample_critics(critics, rng)),
+            domain.adapter_prompt(RewriteRequest.of(root, direction, sample_critics(critics, rng))),
             (derive(seed, root.id, direction),),
         )
         for root, direction in pairs

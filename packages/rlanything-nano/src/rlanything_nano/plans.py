@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.base import DomainError, UnitTestDomain
+from rlanything.domains.base import DomainError
 from rlanything.domains.registry import load_domain
 from rlanything.plugins import load_plugin
 from rlanything.progress import Progress
@@ -54,7 +54,7 @@ def teacher_of(domain: str) -> StepTeacher | UnitTestTeacher:
     domain_class = load_plugin("domain", domain)
     if not isinstance(domain_class, TaughtDomain):
         made = load_domain(domain, {})
-        if isinstance(made, UnitTestDomain):
+        if made.capabilities.judge == "tests":
             raise DomainError(
                 f"domain {domain} has no teacher for nano models, which one whose judge writes "
                 "tests needs: give its class a static method nano_teacher() that returns a "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from rlanything.domains.base import Domain
+from rlanything.domains.base import Domain, RewriteRequest
 from rlanything.domains.screens import LOOK
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import (
@@ -43,7 +43,7 @@ def texts_read(
         texts.append(teacher.judgement(t.task, t.steps, rng.choice((1, -1))))
         critic = teacher.critic(t.task, t.steps, ())
         for direction in DIRECTIONS:
-            prompt = domain.adapter_prompt(t.task, direction, (critic,))
+            prompt = domain.adapter_prompt(RewriteRequest.of(t.task, direction, (critic,)))
             texts += [m.content for m in prompt]
             texts.append(teacher.proposal(t.task, direction, rng) or "")
     return texts
@@ -118,7 +118,8 @@ class SampleWriter:
         samples: list[Sample] = []
         for direction in DIRECTIONS:
             texts = {teacher.proposal(root, direction, rng) for _ in range(4)}
-            messages = self._domain.adapter_prompt(root, direction, sample_critics(critics, rng))
+            request = RewriteRequest.of(root, direction, sample_critics(critics, rng))
+            messages = self._domain.adapter_prompt(request)
             samples += [self.answer(root.id, messages, t) for t in sorted(filter(None, texts))]
         return samples
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from rlanything.domains.base import Domain, Episode, Image
+from rlanything.domains.base import Episode, Image
 from rlanything.records import Completion, Direction, Step, Task
 
 
@@ -242,7 +242,7 @@ class DrillingTeacher(StepTeacher, Protocol):
 
 @runtime_checkable
 class UnitTestTeacher(Protocol):
-    """The teacher of a domain whose judge writes tests (a `UnitTestDomain`)."""
+    """The teacher of a domain whose judge writes tests."""
 
     plan: UnitTestPlan
 
@@ -283,7 +283,7 @@ class TaughtDomain(Protocol):
 
 
 @runtime_checkable
-class RewritableDomain(Domain, Protocol):
+class RewritableDomain(Protocol):
     """A domain that knows how its tasks can be rewritten, for its adapter to learn from."""
 
     def rewrites(self, root: Task, direction: Direction) -> Sequence[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.config.roles import PolicyConfig
-from rlanything.domains.base import DomainError, UnitTestDomain
+from rlanything.domains.base import Domain, DomainError, RewriteRequest
 from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.engine import embedded_engine
@@ -81,12 +81,12 @@ class UnitTestDomainBuilder:
             "rewritten_tests": plan.rewritten_tests,
         }
         domain = load_domain(plan.domain, options)
-        if not isinstance(domain, UnitTestDomain):
+        if domain.capabilities.judge != "tests":
             raise DomainError(
-                f"domain {plan.domain} has no run_tests(): implement UnitTestDomain, or let "
-                "nano_teacher() return a StepTeacher"
+                f"domain {plan.domain} has a judge of steps: say judge='tests' in its "
+                "capabilities, or let nano_teacher() return a StepTeacher"
             )
-        self._domain: UnitTestDomain = domain
+        self._domain: Domain = domain
         self._pool = EnvironmentPool(plan.domain, options, workers, 120.0)
         self._shape = Shape(plan.hidden, plan.layers, plan.heads)
 
@@ -209,7 +209,7 @@ class UnitTestDomainBuilder:
                     answers.append(writer.answer(task.id, domain.critic_prompt(failed, ()), text))
                     critics = (text,) * rng.randint(0, 2)
                 for direction, text in self._rewrites(task, rng).items():
-                    messages = domain.adapter_prompt(task, direction, critics)
+                    messages = domain.adapter_prompt(RewriteRequest.of(task, direction, critics))
                     answers.append(writer.answer(task.id, messages, text))
                 samples.append(answers)
                 advance(1)

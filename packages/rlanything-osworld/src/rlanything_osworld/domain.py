@@ -7,19 +7,27 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, get_args
+from typing import Annotated, Any
 
-from rlanything.domains.base import DomainError, EpisodeError, Finding, InvalidTask
+from pydantic import Field
+
+from rlanything.domains.base import (
+    Capabilities,
+    CodeName,
+    DomainError,
+    DomainOptions,
+    EpisodeError,
+    File,
+    Finding,
+    InvalidTask,
+    RewriteRequest,
+)
 from rlanything.domains.screens import Observed, ScreenDomain
 from rlanything.records import (
     Completion,
-    Direction,
-    JudgedTrajectory,
     Messages,
     Step,
     Task,
-    Trajectory,
 )
 from rlanything_nano.teaching import StepTeacher
 from rlanything_osworld.actions import ACTION_MARKER, USAGE, Notation
@@ -45,36 +53,38 @@ ADAPTER = frozenset({"order", "goal", "goals", "hint", "hints"})
 
 
 class OSWorld(ScreenDomain):
-    """Tasks on a desktop, generated unless `data` names a folder of OSWorld's own tasks.
+    """Tasks on a desktop, generated unless `data` names a folder of OSWorld's own."""
 
-    `data`: the folder `evaluation_examples` in its downloaded form. `applications`, `families`:
-    restrict generated tasks to these; each split needs at least one of its own. `actions`:
-    `numbered`, `computer_13` or `pyautogui`. `observe`: what the models see: `text`, `image` or
-    `both`. `screenshots`: take a screenshot of every screen even if the models do not see it.
-    `max_steps`: number of steps after which the desktop is scored. `provider`: starts the machines:
-    `namespaces` of this machine, a provider of desktop_env, or `module:Class`. `provider_options`:
-    see `ProviderOptions`. `prompts`: a folder whose .txt files replace the shipped prompts. Raises
-    `DomainError` for invalid options."""
+    class Options(DomainOptions):
+        data: str | None = None
+        """The folder `evaluation_examples` as it is downloaded."""
+        actions: Notation = "numbered"
+        """How responses name an action."""
+        observe: Observed = "text"
+        """What the models are shown of a screen."""
+        screenshots: bool = False
+        """Whether a screenshot is made of every screen, also where none is shown to the models."""
+        max_steps: Annotated[int, Field(ge=1)] = 30
+        """Steps after which the desktop is scored as it is."""
+        prompts: File | None = None
+        """Folder whose .txt files replace the shipped prompts."""
+        provider: CodeName = NAMESPACES
+        """What starts the machines: `namespaces` of this one, a provider of desktop_env's, or
+        `module:Class`."""
+        provider_options: dict[str, Any] = Field(default_factory=dict)
+        """Options of the provider, see `ProviderOptions`."""
+        applications: Sequence[str] = APPLICATIONS
+        """Applications that generated tasks keep to; a split needs one of its own."""
+        families: Sequence[str] = tuple(FAMILIES)
+        """Kinds of generated tasks; a split needs one of its own."""
 
     action_marker = ACTION_MARKER
 
-    def __init__(
-        self,
-        data: str | None = None,
-        actions: Notation = "numbered",
-        observe: Observed = "text",
-        screenshots: bool = False,
-        max_steps: int = 30,
-        prompts: str | None = None,
-        provider: str = NAMESPACES,
-        provider_options: Mapping[str, Any] = MappingProxyType({}),
-        applications: Sequence[str] = APPLICATIONS,
-        families: Sequence[str] = tuple(FAMILIES),
-    ) -> None:
-        super().__init__("rlanything_osworld", ADAPTER, prompts, observe)
-        _one_of("actions", actions, get_args(Notation))
-        if type(max_steps) is not int or max_steps < 1:
-            raise DomainError(f"max_steps is {max_steps!r}: give a whole number of 1 or more")
+    def __init__(self, **options: Any) -> None:
+        """Raises `DomainError` for options it cannot use."""
+        chosen = self.Options.read(options)
+        super().__init__("rlanything_osworld", ADAPTER, chosen.prompts, chosen.observe)
+        applications, families = chosen.applications, chosen.families
         if not applications:
             raise DomainError("applications is empty: leave it out, or name some")
         for application in applications:
@@ -83,13 +93,13 @@ class OSWorld(ScreenDomain):
             _one_of("families", family, tuple(FAMILIES))
         self._applications = tuple(applications)
         self._families = tuple(families)
-        self._data = None if data is None else Path(data)
-        self._machines = _machines(provider, provider_options)
+        self._data = None if chosen.data is None else Path(chosen.data)
+        self._machines = _machines(chosen.provider, chosen.provider_options)
         self._options = DesktopOptions(
-            notation=actions,
+            notation=chosen.actions,
             text=self._shows_text,
-            screenshots=screenshots or self.shows_images,
-            max_steps=max_steps,
+            screenshots=chosen.screenshots or self._shows_images,
+            max_steps=chosen.max_steps,
         )
         if self._machines is not None:
             self._options = replace(self._options, size=self._machines.size)
@@ -130,9 +140,8 @@ class OSWorld(ScreenDomain):
         return generated_tasks("train", count, 0, self._applications, self._families)
 
     @property
-    def screen_size(self) -> tuple[int, int]:
-        """Width and height in pixels."""
-        return self._options.size
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, screen_size=self._options.size)
 
     def environment(self) -> DesktopEnvironment:
         desktops = None
@@ -143,16 +152,10 @@ class OSWorld(ScreenDomain):
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         return self._ask_policy(task, steps, observation, self._usage())
 
-    def adapter_prompt(
-        self,
-        root: Task,
-        direction: Direction,
-        critics: Sequence[str],
-        rollouts: Sequence[JudgedTrajectory] = (),
-    ) -> Messages:
-        """Returns the goals of the root's set-up, the easiest first. OSWorld's own tasks have one
-        goal each, unless a user prepared more."""
-        return self._ask_adapter(root, direction, critics, **_choices(root))
+    def adapter_prompt(self, request: RewriteRequest) -> Messages:
+        """Returns the goals of the root's set-up, the easiest first; OSWorld's own tasks have one
+        each, unless a user prepared more."""
+        return self._ask_adapter(request, **_choices(request.root))
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Returns a task with another goal or hint on the root's set-up. It has been played: it is
@@ -183,10 +186,6 @@ class OSWorld(ScreenDomain):
             log.info("%s: not done untouched; without an expert no more is known", task.id)
         elif self._outcome(task, expert=True) != 1:
             return InvalidTask("the expert cannot do it", "unsolvable")
-        return None
-
-    def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        """Returns None: all possible checks ran when the candidate was proposed."""
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:

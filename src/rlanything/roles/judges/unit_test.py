@@ -10,7 +10,7 @@ import numpy as np
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.algorithm.generated_tests import unit_test_signals
 from rlanything.algorithm.signals import TaskSignals
-from rlanything.domains.base import UnitTestDomain
+from rlanything.domains.base import Domain
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Task, Trajectory
 from rlanything.roles.chat_model import ChatModel, ChatRequest
@@ -24,7 +24,7 @@ class UnitTestJudge:
     """Writes m tests a task with a language model; every rollout of the task is scored by them."""
 
     def __init__(
-        self, chat_model: ChatModel, domain: UnitTestDomain, sampling: Sampling, samples: int
+        self, chat_model: ChatModel, domain: Domain, sampling: Sampling, samples: int
     ) -> None:
         self._chat_model = chat_model
         self._domain = domain

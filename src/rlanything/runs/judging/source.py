@@ -10,7 +10,7 @@ from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import SHORT_FORM, role_key
 from rlanything.config.shipped import domain_section
-from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.engines.shipped import domain_of
 from rlanything.progress import Progress
@@ -96,7 +96,7 @@ class JudgeSource:
         if self.domain is not None and isinstance(self.target, RunTarget | RecipeTarget):
             raise RecipeError("--domain: a run and a recipe have their own; leave it out")
         domain = load_domain(recipe.domain.name, recipe.domain.options)
-        if isinstance(domain, UnitTestDomain):
+        if domain.capabilities.judge == "tests":
             raise RecipeError(
                 f"{self.name}: judges of this domain write tests and score no steps; name another"
             )

@@ -16,7 +16,7 @@ from rich.table import Table
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.roles import LabellerConfig, role_key
-from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import Counts, level
 from rlanything.evaluation.intervals import Interval
@@ -139,12 +139,13 @@ def run_judge_eval(args: JudgeEvalArgs, progress: Progress) -> JudgeEvalResult:
     own = of_judge if same else ["roles={}", "judge={}"]
     recipe = load_recipe(args.run / RECIPE, own, allow_code=args.allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    if isinstance(domain, UnitTestDomain) and args.labellers:
+    writes_tests = domain.capabilities.judge == "tests"
+    if writes_tests and args.labellers:
         raise RecipeError(
             "--labeller: judges of this domain write tests, which programs label; leave it out"
         )
     judging = _judge_recipe(args, progress)
-    played, recorded = _trajectories(args, isinstance(domain, UnitTestDomain))
+    played, recorded = _trajectories(args, writes_tests)
     day, models = day_begun(args.run), InProcessModels(judging.threads)
     name = judging.one_judge(args.role)
     config = judging.judges[name]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlanything.domains.base import Domain, ProgramDomain
+from rlanything.domains.base import Domain
 from rlanything.evaluation.selection import Choice
 from rlanything.records import JudgedTrajectory, Task, Trajectory
 from rlanything.roles.baselines import FixedAgent
@@ -26,7 +26,7 @@ class PairBench:
     """A `Bench` of the policy and the judge of a run; counts what they are asked."""
 
     def __init__(
-        self, domain: ProgramDomain, policy: LanguagePolicy, judge: UnitTestJudge, seed: int
+        self, domain: Domain, policy: LanguagePolicy, judge: UnitTestJudge, seed: int
     ) -> None:
         self._domain = domain
         self._policy = policy
@@ -120,7 +120,7 @@ class ProgramSelector:
 
     def objection(self, domain: Domain, judge: Judge) -> str:
         """Returns what the method lacks here; "" if it can be used."""
-        if isinstance(domain, ProgramDomain) and isinstance(judge, UnitTestJudge):
+        if domain.capabilities.repairs_programs and isinstance(judge, UnitTestJudge):
             return ""
         return "no judge that writes unit tests of programs, by which this method chooses"
 
@@ -135,7 +135,6 @@ class ProgramSelector:
         seed: int,
     ) -> Choice:
         """Chooses one program for each task, and plays those that were repaired."""
-        assert isinstance(domain, ProgramDomain)
         assert isinstance(judge, UnitTestJudge)
         assert isinstance(agent, LanguagePolicy)  # only a run or a recipe has a judge
         bench = PairBench(domain, agent, judge, derive(seed, self.name))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
-from rlanything.domains.base import DomainError
+from pydantic import Field
+
+from rlanything.domains.base import CodeName, DomainError
 from rlanything.domains.registry import named_function
 from rlanything.domains.winning import WinRule
-from rlanything_gyms.ecosystem import EcosystemDomain, EcosystemEnvironment, EpisodeRules
+from rlanything_gyms.ecosystem import (
+    EcosystemDomain,
+    EcosystemEnvironment,
+    EcosystemOptions,
+    EpisodeRules,
+)
 from rlanything_gyms.gymnasium.actions import ActionReader
 from rlanything_gyms.gymnasium.game import GymnasiumGame, make_environment
 from rlanything_gyms.gymnasium.rendering import Renderer, Rendering, check_observations
@@ -18,35 +24,36 @@ from rlanything_gyms.gymnasium.rendering import Renderer, Rendering, check_obser
 class GymnasiumDomain(EcosystemDomain):
     """Episodes of a Gymnasium environment.
 
-    `id`: as for `gymnasium.make`; `module:ID` imports a module that registers it. `win`: conditions
-    for winning (`domains/winning.py`). `kwargs`: arguments of `gymnasium.make`. `actions`: names of
-    the actions 0, 1, ..., or a mapping from names to actions; None: numbers, a text, or JSON,
-    depending on the action space. `render`: what the policy reads: `ansi`, `observation`, a method
-    of the environment that returns text, or `module:function` of the environment and the
-    observation; None: the first of these that exists. `instruction`: the policy's instruction; the
-    actions are appended. `horizon`: largest number of steps. `reward_range`: range of the return.
-    `ood`: the kwargs that differ in the split `ood`.
+    Raises `DomainError` for options that do not fit it."""
 
-    Raises `DomainError` for options that do not fit the environment."""
+    class Options(EcosystemOptions):
+        id: CodeName
+        """As for `gymnasium.make`; `module:ID` imports a module that registers it."""
+        win: Mapping[str, Any]
+        """When an episode is won (`domains/winning.py`)."""
+        kwargs: Mapping[str, Any] = Field(default_factory=dict)
+        """Further arguments of `gymnasium.make`."""
+        actions: Sequence[Any] | Mapping[str, Any] | None = None
+        """Names of the actions 0, 1, ..., or each name with its action; None: their numbers, a
+        text, or JSON, as the action space has it."""
+        render: CodeName | Renderer | None = None
+        """What the policy reads: `ansi`, `observation`, a method of the environment that returns
+        text, or `module:function` of the environment and the observation; None: the first of these
+        that there is."""
+        reward_range: Any = None
+        """Lowest and highest return; None: any."""
 
-    def __init__(
-        self,
-        id: str,
-        win: Mapping[str, Any],
-        kwargs: Mapping[str, Any] = MappingProxyType({}),
-        actions: Sequence[str] | Mapping[str, Any] | None = None,
-        render: str | Renderer | None = None,
-        instruction: str | None = None,
-        horizon: int | None = None,
-        reward_range: Sequence[float] | None = None,
-        ood: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._rules = EpisodeRules.read(WinRule.read(win), reward_range, horizon)
-        super().__init__(str(id), instruction, ood)
+    def __init__(self, **options: Any) -> None:
+        chosen = self.Options.read(options)
+        self._rules = EpisodeRules.read(
+            WinRule.read(chosen.win), chosen.reward_range, chosen.horizon
+        )
+        super().__init__(chosen.id, chosen.instruction, chosen.ood)
+        kwargs, actions = chosen.kwargs, chosen.actions
         self._kwargs = kwargs
-        renderer = render
-        if isinstance(render, str) and ":" in render:
-            renderer = named_function("render", render, "(environment, observation)")
+        renderer = chosen.render
+        if isinstance(renderer, str) and ":" in renderer:
+            renderer = named_function("render", renderer, "(environment, observation)")
         readers: list[ActionReader] = []
         for settings in self.all_settings(kwargs):
             environment, rendering = make_environment(self._name, settings, renderer)

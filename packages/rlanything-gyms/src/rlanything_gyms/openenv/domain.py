@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
+
+from pydantic import Field
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.winning import WinRule
@@ -13,6 +14,7 @@ from rlanything.records import Task
 from rlanything_gyms.ecosystem import (
     EcosystemDomain,
     EcosystemEnvironment,
+    EcosystemOptions,
     EpisodeRules,
     action_names,
     actions_line,
@@ -24,51 +26,51 @@ from rlanything_gyms.openenv.game import (
     ServerFault,
 )
 
-_MESSAGE = MappingProxyType({"message": ACTION})
-
 
 class OpenEnvDomain(EcosystemDomain):
     """Episodes on an OpenEnv server, one connection for each environment.
 
-    `url`: address of the server. `win`: conditions for winning (`domains/winning.py`). `action`:
-    template of the action to send; `$action` stands for the policy's action. `observation`: the
-    field that the policy reads, `outer.inner` for a nested one; None: all fields. `actions`: the
-    actions to choose among; None: any text. `reset`: further arguments of the server's reset,
-    besides the seed. `instruction`: the policy's instruction. `horizon`: largest number of steps.
-    `reward_range`: range of the return. `timeout_seconds`: time limit of an answer. `ood`: the
-    arguments of reset that differ in the split `ood`.
-
     Raises `DomainError` for invalid options, and later if no such server answers."""
 
-    def __init__(
-        self,
-        url: str,
-        win: Mapping[str, Any],
-        action: Mapping[str, Any] = _MESSAGE,
-        observation: str | None = None,
-        actions: Sequence[str] | None = None,
-        reset: Mapping[str, Any] = MappingProxyType({}),
-        instruction: str | None = None,
-        horizon: int | None = None,
-        reward_range: Sequence[float] | None = None,
-        timeout_seconds: float = 30.0,
-        ood: Mapping[str, Any] | None = None,
-    ) -> None:
-        address = urlsplit(str(url))
+    class Options(EcosystemOptions):
+        url: str
+        """Address of the server."""
+        win: Mapping[str, Any]
+        """When an episode is won (`domains/winning.py`)."""
+        action: Mapping[str, Any] = Field({"message": ACTION})
+        """The action that is sent, with `$action` where the policy's belongs."""
+        observation: str | None = None
+        """The field that the policy reads, `outer.inner` for one inside another; None: all."""
+        actions: Sequence[Any] | None = None
+        """The actions to choose among; None: any text."""
+        reset: Mapping[str, Any] = Field(default_factory=dict)
+        """Further arguments of the server's reset, besides the seed; `ood` differs in these."""
+        reward_range: Any = None
+        """Lowest and highest return; None: any."""
+        timeout_seconds: Annotated[float, Field(gt=0)] = 30.0
+        """Limit of one answer."""
+
+    def __init__(self, **options: Any) -> None:
+        chosen = self.Options.read(options)
+        url, action = chosen.url, chosen.action
+        address = urlsplit(url)
         if address.scheme not in ("http", "https", "ws", "wss") or not address.hostname:
             raise DomainError(f"url is {url!r:.80}: write one such as http://localhost:8000")
-        if not isinstance(action, Mapping) or not _holds_action(action):
+        if not _holds_action(action):
             raise DomainError(
                 f"action is {action!r:.80}: write the server's action, with {ACTION} where the "
                 "policy's belongs, such as {message: $action}"
             )
-        if not isinstance(timeout_seconds, int | float) or not timeout_seconds > 0:
-            raise DomainError(f"timeout_seconds is {timeout_seconds!r}: give seconds above 0")
-        super().__init__(address.netloc, instruction or "Act in this environment.", ood)
-        self._rules = EpisodeRules.read(WinRule.read(win), reward_range, horizon)
-        self._reset = reset
-        choices = None if actions is None else action_names(actions)
-        self._settings = OpenEnvSettings(url, action, observation, choices, float(timeout_seconds))
+        instruction = chosen.instruction or "Act in this environment."
+        super().__init__(address.netloc, instruction, chosen.ood)
+        self._rules = EpisodeRules.read(
+            WinRule.read(chosen.win), chosen.reward_range, chosen.horizon
+        )
+        self._reset = chosen.reset
+        choices = None if chosen.actions is None else action_names(chosen.actions)
+        self._settings = OpenEnvSettings(
+            url, action, chosen.observation, choices, chosen.timeout_seconds
+        )
         if choices:
             self._instruction += f"\n{actions_line(choices)}"
         self._looked = False

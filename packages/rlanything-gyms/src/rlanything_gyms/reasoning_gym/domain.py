@@ -9,12 +9,13 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import reasoning_gym
+from pydantic import Field
 from reasoning_gym.factory import DATASETS
 
-from rlanything.domains.base import DomainError, EpisodeError
+from rlanything.domains.base import DomainError, DomainOptions, EpisodeError
 from rlanything.domains.winning import WinRule
 from rlanything.records import Step, Task
 from rlanything_gyms.ecosystem import (
@@ -38,33 +39,36 @@ _TAKEN = GameTurn("The answer was taken.")
 class ReasoningGymDomain(EcosystemDomain):
     """Questions of a reasoning-gym dataset, answered in one step.
 
-    `dataset`: its name; `config`: its settings; `win_at`: the score from which an answer is right;
-    `answers`: all possible answers, if there are few; None: any text. `ood`: the config that
-    differs in the split `ood`.
-
     No training question is in another split, for any seed. Raises `DomainError` for a dataset or
     settings that reasoning-gym does not have."""
 
-    def __init__(
-        self,
-        dataset: str,
-        config: Mapping[str, Any] = MappingProxyType({}),
-        win_at: float = 1.0,
-        answers: Sequence[str] | None = None,
-        ood: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(str(dataset), None, ood)
+    class Options(DomainOptions):
+        dataset: str
+        """Name of the dataset."""
+        config: dict[str, Any] = Field(default_factory=dict)
+        """Settings of the dataset."""
+        win_at: Any = 1.0
+        """Score from which an answer is right."""
+        answers: Sequence[Any] | None = None
+        """All possible answers, where there are few; None: any text."""
+        ood: Annotated[Mapping[str, Any], Field(min_length=1)] | None = None
+        """The config that differs in the split `ood`; None: it has no tasks."""
+
+    def __init__(self, **options: Any) -> None:
+        chosen = self.Options.read(options)
+        dataset, ood = chosen.dataset, chosen.ood
+        super().__init__(dataset, None, ood)
         if dataset not in DATASETS:
-            near = [name for name in sorted(DATASETS) if name[:3] == str(dataset)[:3]]
+            near = [name for name in sorted(DATASETS) if name[:3] == dataset[:3]]
             raise DomainError(
                 f"reasoning-gym has no dataset {dataset!r:.80}: use one of its {len(DATASETS)}, "
                 f"such as {', '.join(near or sorted(DATASETS)[:5])}"
             )
-        self._rules = EpisodeRules.read(WinRule.at(win_at), (0.0, 1.0), 1)
-        self._config = dict(config)
+        self._rules = EpisodeRules.read(WinRule.at(chosen.win_at), (0.0, 1.0), 1)
+        self._config = chosen.config
         if own := {"seed", "size"} & {*self._config, *(ood or {})}:
             raise DomainError(f"config names {min(own)}, which tasks choose: leave it out")
-        self._answers = None if answers is None else action_names(answers)
+        self._answers = None if chosen.answers is None else action_names(chosen.answers)
         for differs in (False, True):
             self._question(0, {"ood": differs})
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal
 
-from rlanything.domains.base import DomainError
+from pydantic import Field
+
+from rlanything.domains.base import CodeName, DomainError
 from rlanything.domains.winning import WinRule
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import (
     EcosystemDomain,
     EcosystemEnvironment,
+    EcosystemOptions,
     EpisodeRules,
     action_names,
     actions_line,
@@ -23,41 +25,41 @@ from rlanything_gyms.textarena.game import (
     make_game,
     offers_moves,
 )
-from rlanything_gyms.textarena.opponents import Opponent, opponent_of
+from rlanything_gyms.textarena.opponents import FrozenModelOptions, Opponent, opponent_of
 
 
 class TextArenaDomain(EcosystemDomain):
     """Episodes of a TextArena game.
 
-    `id`: as for `textarena.make`; `kwargs`: its further arguments. `opponent`: the player in the
-    other seats: `random` (any move that the game offers, else one of `actions`), `module:function`
-    of the text that a player sees, or a frozen model `{url, model, key_variable}`; None: a game for
-    one player. `players`: number of players; None: 1, or 2 with an opponent. `seat`: the policy's
-    seat. `win_at`: the reward from which a game is won. `actions`: moves to choose among, or
-    `listed`: the moves that the game lists as possible (`Available moves: [a], [b]`); None: any
-    text. A game that ends by an opponent's invalid move counts neither way. `error_allowance`:
-    number of consecutive invalid moves that are forgiven. `instruction`: the policy's instruction
-    before the game's own explanation. `horizon`: largest number of steps. `ood`: the kwargs that
-    differ in the split `ood`.
+    A game that ends by an opponent's invalid move counts neither way. Raises `DomainError` for
+    options that do not fit the game, and for games that need to download NLTK data."""
 
-    Raises `DomainError` for options that do not fit the game, and for games that need to download
-    NLTK data."""
+    class Options(EcosystemOptions):
+        id: CodeName
+        """As for `textarena.make`."""
+        kwargs: Mapping[str, Any] = Field(default_factory=dict)
+        """Its further arguments."""
+        opponent: CodeName | FrozenModelOptions | Opponent | None = None
+        """What plays the other seats: `random` (any move that the game offers, else one of
+        `actions`), `module:function` of the text that a player sees, or a frozen model `{url,
+        model, key_variable}`; None: a game for one."""
+        players: int | None = None
+        """Number of players; None: 1, or 2 with an opponent."""
+        seat: int = 0
+        """The policy's."""
+        win_at: Any = 1.0
+        """Reward from which a game is won."""
+        actions: Sequence[Any] | str | None = None
+        """Moves to choose among, or `listed`: the moves that the game lists as possible (`Available
+        moves: [a], [b]`); None: any text."""
+        error_allowance: int = 1
+        """Number of consecutive invalid moves that are forgiven."""
 
-    def __init__(
-        self,
-        id: str,
-        kwargs: Mapping[str, Any] = MappingProxyType({}),
-        opponent: str | Opponent | Mapping[str, Any] | None = None,
-        players: int | None = None,
-        seat: int = 0,
-        win_at: float = 1.0,
-        actions: Sequence[str] | str | None = None,
-        error_allowance: int = 1,
-        instruction: str | None = None,
-        horizon: int | None = None,
-        ood: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(str(id), instruction, ood)
+    def __init__(self, **options: Any) -> None:
+        chosen = self.Options.read(options)
+        win_at, horizon, opponent = chosen.win_at, chosen.horizon, chosen.opponent
+        seat, players, error_allowance = chosen.seat, chosen.players, chosen.error_allowance
+        super().__init__(chosen.id, chosen.instruction, chosen.ood)
         self._rules = EpisodeRules.read(WinRule.at(win_at), None, horizon)
         if horizon is not None and win_at <= 0:
             raise DomainError(
@@ -70,21 +72,21 @@ class TextArenaDomain(EcosystemDomain):
             ("seat", seat, 0),
             ("error_allowance", error_allowance, 0),
         ):
-            if type(value) is not int or value < least:
-                raise DomainError(f"{name} is {value!r:.80}: give a number of {least} or more")
+            if value < least:
+                raise DomainError(f"{name} is {value!r:.80}: write a number from {least} on")
         if players > 1 and opponent is None:
             raise DomainError(f"players is {players}: name an opponent, who plays the others")
         if seat >= players:
             raise DomainError(f"seat is {seat}, of {players}: seats are counted from 0")
-        self._kwargs = kwargs
+        self._kwargs = chosen.kwargs
         self._settings = TextArenaSettings(
             players=players,
             seat=seat,
             error_allowance=error_allowance,
-            actions=_actions(actions),
+            actions=_actions(chosen.actions),
             opponent=opponent_of(opponent),
         )
-        for settings in self.all_settings(kwargs):
+        for settings in self.all_settings(chosen.kwargs):
             game = make_game(self._name, settings, players, 0)
             if self._settings.needs_offers and not offers_moves(game):
                 raise DomainError(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from collections.abc import Callable
+from typing import Any, Literal
 
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import DomainError, EndpointOptions
 from rlanything.domains.registry import named_function
 
 Opponent = Callable[[str], str]
@@ -26,15 +26,22 @@ _SECONDS, _RETRIES = 25.0, 1
 """All retries together take less than a worker may, so that the error names the endpoint."""
 
 
-def opponent_of(named: Any) -> Opponent | Literal["random"] | None:
+class FrozenModelOptions(EndpointOptions):
+    """A frozen opponent, as a recipe describes it."""
+
+    model: str
+    """Name of the model at the endpoint."""
+
+
+def opponent_of(
+    named: str | FrozenModelOptions | Opponent | None,
+) -> Opponent | Literal["random"] | None:
     """Returns the opponent in a recipe, or None. Raises `DomainError`."""
-    if named is None or callable(named):
-        return cast("Opponent | None", named)
-    if named == "random":
-        return "random"
-    if isinstance(named, Mapping):
-        return FrozenModel(**_endpoint(named))
-    if not isinstance(named, str) or ":" not in named:
+    if isinstance(named, FrozenModelOptions):
+        return FrozenModel(named.url, named.model, named.key_variable)
+    if not isinstance(named, str) or named == "random":
+        return named
+    if ":" not in named:
         raise DomainError(
             f"opponent is {named!r:.80}: use random, module:function or {{url, model}}"
         )
@@ -75,12 +82,3 @@ class FrozenModel:
                 model=self._model, messages=messages, temperature=0.0
             )
         return (answer.choices[0].message.content or "").strip()
-
-
-def _endpoint(named: Mapping[str, Any]) -> dict[str, str]:
-    known = {"url", "model", "key_variable"}
-    if not {"url", "model"} <= set(named) <= known:
-        raise DomainError(f"opponent has the keys {', '.join(map(str, named))}: give url and model")
-    if not all(isinstance(value, str) and value for value in named.values()):
-        raise DomainError("opponent: url, model and key_variable are texts")
-    return dict(named)

@@ -13,7 +13,7 @@ from rich.table import Table
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import JudgeConfig
-from rlanything.domains.base import Domain, UnitTestDomain
+from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import Counts, gain, level
 from rlanything.evaluation.intervals import Interval
@@ -145,7 +145,7 @@ def _check_that_it_reads_steps(run: Path, judge: JudgeConfig, domain: Domain) ->
             f"{run}: its judge ({judge.name}) is no language model, and reads no words to "
             "be misled by"
         )
-    if isinstance(domain, UnitTestDomain):
+    if domain.capabilities.judge == "tests":
         raise RecipeError(
             f"{run}: its judge writes tests and reads no steps, so there are none to corrupt; UT "
             "and Detect say how good its tests are"
