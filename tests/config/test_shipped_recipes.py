@@ -116,12 +116,14 @@ def test_a_module_beside_a_recipe_is_found_also_from_what_a_run_wrote():
 def test_a_wheel_holds_them_where_they_are_looked_for(elsewhere, monkeypatch):
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     included = hatch["targets"]["wheel"]["force-include"]
-    assert included == {kind: f"rlanything/{kind}" for kind in shipped.KINDS}
-    (elsewhere / "recipes").mkdir()
-    (elsewhere / "recipes" / "only.yaml").write_text("# Only this.\n" + MINIMAL.format(name="only"))
+    assert included == {"examples": "rlanything/examples"}
     (elsewhere / "examples").mkdir()
+    (elsewhere / "examples" / "only.yaml").write_text(
+        "# Only this.\n" + MINIMAL.format(name="only")
+    )
     monkeypatch.setattr(shipped, "PACKAGE", elsewhere)
-    assert shipped_files() == {"only": elsewhere / "recipes" / "only.yaml"}
+    monkeypatch.setattr(shipped, "shipped_packages", list)
+    assert shipped_files() == {"only": elsewhere / "examples" / "only.yaml"}
     assert shipped_recipes() == {"only": "Only this."}
 
 

@@ -651,5 +651,5 @@ class Screens(TextDomain):
 def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(recipe):
     screens_only = load_recipe(recipe, ["domain={name: 'planning.test_plan:Screens'}"])
     chat, screens = assume(recipe, []), assume(screens_only, [])
-    assert (chat.quoted, chat.judge_quoted) == (1, 1)
-    assert (screens.quoted, screens.judge_quoted) == (0, 0)
+    for assumed, repeated in ((chat, 1), (screens, 0)):
+        assert [assumed.roles[role].quoted for role in ("policy", "judge")] == [repeated] * 2

@@ -22,7 +22,7 @@ from helpers.agents import agent, ask, played
 from rlanything.records import Task
 from rlanything_agent.domain import AgentDomain
 from rlanything_agent.faults import reason, unreachable
-from rlanything_agent.helpers import Helpers
+from rlanything_agent.helpers import HelperOptions, Helpers
 from rlanything_agent.outcome import Scale
 
 
@@ -322,5 +322,6 @@ def test_null_and_nan_in_tasks_are_as_good_as_left_out() -> None:
 
 def test_null_in_a_helpers_options_is_as_good_as_left_out() -> None:
     names = ("model", "key_variable", "timeout_seconds")
-    blank = Helpers({"big": {"url": "http://x", **dict.fromkeys(names)}}, 10.0)
-    assert blank._helpers == Helpers({"big": {"url": "http://x"}}, 10.0)._helpers
+    blank = HelperOptions.model_validate({"url": "http://x", **dict.fromkeys(names)})
+    plain = HelperOptions(url="http://x")
+    assert Helpers({"big": blank}, 10.0)._helpers == Helpers({"big": plain}, 10.0)._helpers

@@ -32,7 +32,7 @@ def values(plan: Plan, title: str) -> dict[str, float]:
 def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
     lengths = prompt_lengths(recipe, AlfWorld())
     # As runs of the quickstart had them (benchmarks/plan.md).
-    ran = {"opening_tokens": 68, "turn_tokens": 41, "judge_opening_tokens": 84}
+    ran = {"policy_opening_tokens": 68, "policy_turn_tokens": 41, "judge_opening_tokens": 84}
     ran |= {"judge_turn_tokens": 40, "judge_question_tokens": 7}
     assert {name: lengths[name][0] for name in ran} == pytest.approx(ran, rel=0.1)
 
@@ -40,37 +40,38 @@ def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
 def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
     assumed = assume(
         load_recipe(paper, {"domain.options.style": "nano", "domain.options.commands": "none"}),
-        ["turn_tokens=50"],
+        ["policy_turn_tokens=50"],
     )
-    assert assumed.turn_tokens == 50
-    assert "data are not here" in assumed.sources["opening_tokens"]
+    assert assumed.roles["policy"].turn_tokens == 50
+    assert "data are not here" in assumed.sources["policy_opening_tokens"]
     # As in Qwen's own tokens (benchmarks/plan.md), which a plan counts roughly.
-    ran = {"opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
-    planned = {name: getattr(assumed, name) for name in ran}
+    ran = {"policy_opening_tokens": 219, "judge_opening_tokens": 253, "judge_turn_tokens": 85}
+    planned = {name: assumed.values[name] for name in ran}
     assert planned == pytest.approx(ran, rel=0.15)
 
 
 def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(recipe, paper):
     chat, screens = assume(recipe, []), assume(paper, [])
-    assert (chat.quoted, chat.judge_quoted) == (1, 1)
-    assert (screens.quoted, screens.judge_quoted) == (0, 0)
+    assert [chat.roles[role].quoted for role in ("policy", "judge")] == [1, 1]
+    acting, scoring = (screens.roles[role] for role in ("policy", "judge"))
+    assert (acting.quoted, scoring.quoted) == (0, 0)
     policy, judge, _ = workloads(paper, screens)
-    last = screens.opening_tokens + screens.question_tokens + 31 * screens.turn_tokens
+    last = acting.opening_tokens + acting.question_tokens + 31 * acting.turn_tokens
     assert policy.task[0] == (pytest.approx(last), pytest.approx(last + 2000), 0)
     # A judge's prompt holds the response that it judges, which the next one leaves out.
-    last = screens.judge_opening_tokens + screens.judge_question_tokens + 2000
-    last += 32 * screens.judge_turn_tokens
+    last = scoring.opening_tokens + scoring.question_tokens + 2000 + 32 * scoring.turn_tokens
     prompt, whole, _ = judge.task[0]
     assert (prompt, whole) == (pytest.approx(last), pytest.approx(last + 4000))
     shorter, _, shared = judge.task[3]
-    assert shared == pytest.approx(shorter - screens.judge_question_tokens - 2000)
+    assert shared == pytest.approx(shorter - scoring.question_tokens - 2000)
 
 
 def test_the_papers_recipe_has_the_papers_settings(paper):
-    for role in (paper.policy, paper.judge):
-        assert (role.clip_range, role.kl_weight, role.learning_rate) == (0.2, 0.01, 1e-6)
+    for role in (paper.policy, paper.judges["judge"]):
+        assert (role.kl_weight, role.learning_rate) == (0.01, 1e-6)
+        assert (role.loss.name, role.loss.options) == ("clipped", {"clip_range": 0.2})
         assert role.temperature == 0.8
-    assert paper.judge.samples_per_step == 3
+    assert paper.judges["judge"].samples_per_step == 3
     assert (paper.loop.tasks_per_iteration, paper.loop.rollouts_per_task) == (16, 8)
     assert (paper.loop.max_steps, paper.evaluation.max_steps) == (40, 60)
     assert paper.loop.iterations == 200
@@ -81,7 +82,7 @@ def test_the_papers_recipe_has_the_papers_settings(paper):
 def test_the_papers_recipe_fits_eight_gpus_with_every_weight_trained():
     recipe = load_recipe("alfworld-qwen2.5-7b")
     assert recipe.policy.lora is None
-    assert recipe.judge.lora is None
+    assert recipe.judges["judge"].lora is None
     plan = make_plan(recipe, "h200")
     assert plan.count == recipe.cluster.seats == 8
     assert plan.fits

@@ -9,7 +9,7 @@ from helpers.command import call
 from helpers.guess import GUESS
 from rlanything.config.recipe import RecipeError
 from rlanything.progress import Progress
-from rlanything.runs.eval_target import EvalRequest, SelectionRule, run_eval, selection_rule
+from rlanything.runs.eval_target import EvalArgs, SelectionRule, run_eval, selection_rule
 
 CODING = ["threads=1", "judge.samples_per_step=3"]
 
@@ -18,7 +18,7 @@ CODING = ["threads=1", "judge.samples_per_step=3"]
 def test_programs_are_chosen_by_every_method_and_what_it_took_is_told(method: str) -> None:
     target = "coding-nano"
     rule = selection_rule(f"{method}-3")
-    chosen = EvalRequest(target, "in_domain", 2, None, None, None, 1, 0, CODING, rule)
+    chosen = EvalArgs(target, "in_domain", 2, None, None, None, 1, 0, CODING, rule)
     result = run_eval(chosen, Progress(Console(quiet=True)))
     assert result.selection is not None
     assert result.cost is not None
@@ -36,7 +36,7 @@ def test_a_domain_with_nano_models_of_its_own_is_told_their_recipe() -> None:
         RecipeError, match="models of guess:Guess; for those of coding use coding-nano"
     ):
         run_eval(
-            EvalRequest("nano-guess", "in_domain", 1, "coding", None, None, 1, 0),
+            EvalArgs("nano-guess", "in_domain", 1, "coding", None, None, 1, 0),
             Progress(Console(quiet=True)),
         )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rlanything.config.recipe import Recipe, load_recipe
+from rlanything.config.roles import SHORT_FORM
 from rlanything.planning.assumptions import (
-    MEASURED,
+    GROWING,
     assume,
     measure,
     play,
@@ -27,7 +28,8 @@ SIZES = (
     f"loop.rollouts_per_task={ROLLOUTS}",
     f"judge.samples_per_step={TESTS}",
 )
-ROLES: tuple[str, ...] = ("policy", "judge", "adapter")
+MEASURED = (*(f"{role}_{name}" for role in ("policy", "judge") for name in GROWING),)
+MEASURED += ("adapter_prompt_tokens",)
 ALL = [*(f"{name}=100" for name in MEASURED), "environment_seconds=0.001"]
 
 
@@ -43,11 +45,11 @@ def test_the_judges_whole_prompt_is_its_opening(monkeypatch):
     episode, fault = play(domain, task, 1, [])
     assert fault is not None
     assert fault.endswith("there is no sandbox: bwrap is missing: install bubblewrap")
-    found = measure(domain, [episode], dict.fromkeys(ROLES, tokenize))
+    found = measure(domain, [episode], dict.fromkeys(SHORT_FORM, tokenize), SHORT_FORM)
     whole = len(tokenize(domain.judge_prompt(task, ())))
     assert found["judge_opening_tokens"] == whole
     assert found["judge_turn_tokens"] == found["judge_question_tokens"] == 0
-    assert found["turn_tokens"] == 0
+    assert found["policy_turn_tokens"] == 0
 
 
 def no_sandbox(*_: object, **__: object) -> None:
@@ -59,7 +61,7 @@ def test_nothing_needs_a_sandbox(recipe, monkeypatch):
     monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
     found = prompt_lengths(recipe, Coding())
     assert "environment_seconds" not in found
-    for name in ("opening_tokens", "judge_opening_tokens"):
+    for name in ("policy_opening_tokens", "judge_opening_tokens"):
         value, source = found[name]
         assert "cannot be played here (task " in source
         assert "there is no sandbox: bwrap is missing: install bubblewrap)" in source
@@ -72,10 +74,10 @@ def test_data_that_are_elsewhere_have_stand_ins(monkeypatch):
     assumed = assume(load_recipe("coding-qwen2.5-7b", [CODING]), [])
     assert (
         "stand-ins, a rough guide: the recipe's data are not here"
-        in (assumed.sources["opening_tokens"])
+        in (assumed.sources["policy_opening_tokens"])
     )
-    assert 50 < assumed.opening_tokens < 1000
-    assert assumed.response_tokens == 2048
+    assert 50 < assumed.roles["policy"].opening_tokens < 1000
+    assert assumed.roles["policy"].answer_tokens == 2048
 
 
 def test_data_that_cannot_be_used_are_an_error_all_the_same(tmp_path):
@@ -105,10 +107,11 @@ def test_the_papers_coding_recipe_fits_as_its_head_says(monkeypatch):
 
 def test_the_papers_coding_recipe_has_the_papers_settings():
     recipe = load_recipe("coding-qwen2.5-7b", [CODING])
-    for role in (recipe.policy, recipe.judge):
-        assert (role.clip_range, role.kl_weight, role.learning_rate) == (0.2, 0.01, 1e-6)
-    assert (recipe.policy.temperature, recipe.judge.temperature) == (1.0, 0.8)
-    assert recipe.judge.samples_per_step == recipe.loop.rollouts_per_task == 32
+    for role in (recipe.policy, recipe.judges["judge"]):
+        assert (role.kl_weight, role.learning_rate) == (0.01, 1e-6)
+        assert (role.loss.name, role.loss.options) == ("clipped", {"clip_range": 0.2})
+    assert (recipe.policy.temperature, recipe.judges["judge"].temperature) == (1.0, 0.8)
+    assert recipe.judges["judge"].samples_per_step == recipe.loop.rollouts_per_task == 32
     assert (recipe.loop.tasks_per_iteration, recipe.loop.iterations) == (64, 300)
     assert recipe.evaluation.rollouts_per_task == 16
     assert recipe.feedback.policy_window == (0, 1)
@@ -118,7 +121,7 @@ def test_the_papers_coding_recipe_has_the_papers_settings():
 
 def test_where_the_paper_is_silent_its_coding_recipe_has_what_was_published():
     recipe = load_recipe("coding-qwen2.5-7b", [CODING])
-    for role in (recipe.policy, recipe.judge):
+    for role in (recipe.policy, recipe.judges["judge"]):
         assert (role.max_tokens, role.minibatches) == (2048, 2)
     adapter = recipe.adapter
     assert (adapter.temperature, adapter.tries, adapter.max_tokens) == (0.8, 3, 8096)
@@ -132,7 +135,7 @@ def test_the_lengths_of_the_papers_prompts_are_planned(monkeypatch):
     monkeypatch.setattr(LocalExecutor, "__init__", no_sandbox)
     recipe = load_recipe("coding-qwen2.5-7b", [CODING])
     nano = load_recipe(recipe, ["domain.options.style=nano"])
-    planned, short = assume(recipe, []), assume(nano, [])
-    assert planned.adapter_prompt_tokens > 1.5 * short.adapter_prompt_tokens
-    assert planned.judge_opening_tokens > short.judge_opening_tokens
-    assert planned.adapter_tokens == 8096
+    planned, short = assume(recipe, []).values, assume(nano, []).values
+    assert planned["adapter_prompt_tokens"] > 1.5 * short["adapter_prompt_tokens"]
+    assert planned["judge_opening_tokens"] > short["judge_opening_tokens"]
+    assert planned["adapter_answer_tokens"] == 8096

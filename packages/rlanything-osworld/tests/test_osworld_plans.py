@@ -11,8 +11,8 @@ def test_the_papers_recipe_for_desktops_is_planned_without_its_data_or_an_assump
     assert recipe.adapter.critic_stages == 2
     plan = make_plan(recipe, "h200")
     lines = {line.name: line for part in plan.sections for line in part.quantities}
-    assert lines["image_tokens"].value == lines["judge_image_tokens"].value == 2040
-    assert "1920 x 1080" in lines["image_tokens"].how
+    assert lines["policy_image_tokens"].value == lines["judge_image_tokens"].value == 2040
+    assert "1920 x 1080" in lines["policy_image_tokens"].how
     assert plan.fits
     assert plan.count == 8
     # docs/planning.md has these.
