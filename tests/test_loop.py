@@ -80,7 +80,7 @@ def expected_advantages(store: Store) -> tuple[dict[str, float], dict[str, float
     """Policy and judge advantages by sample, from recorded outcomes and scores: Eq. 1 and Eq. 2,
     and the balance of the judge's, written out a second time, with plain Python."""
     feedback = recipe_of(store).feedback
-    assert feedback.judge_balance == "outcome"
+    assert feedback.judge_reward.options == {}
     scores = scores_of(store)
     policy: dict[str, float] = {}
     judge: dict[str, float] = {}

@@ -12,13 +12,13 @@ from collections import Counter
 CALLS = Counter()
 """,
     "loss": """
-from rlanything.algorithm.losses.clipped import clipped
+from rlanything.algorithm.losses import ClipOptions, clipped
 from toys import CALLS
 
 
 def halved(inputs):
     CALLS["loss"] += 1
-    outputs = clipped(inputs)
+    outputs = clipped(inputs, ClipOptions())
     outputs.loss.mul_(0.5)
     return outputs
 """,

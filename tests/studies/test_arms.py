@@ -69,11 +69,14 @@ def test_every_arm_is_a_recipe(recipe: str, name: str) -> None:
         ("policy_lambda_0.25", {"feedback.policy_lambda": 0.25}),
         ("policy_lambda_4", {"feedback.policy_lambda": 4.0}),
         ("judge_lambda_4", {"feedback.judge_lambda": 4.0}),
-        ("compare_trajectory", {"feedback.policy_comparison": "trajectory"}),
-        ("compare_state", {"feedback.policy_comparison": "state"}),
-        ("plain", {"feedback.judge_balance": "none"}),
+        ("compare_trajectory", {"feedback.advantage": "trajectory"}),
+        ("compare_state", {"feedback.advantage": "state"}),
+        ("plain", {"feedback.judge_reward.options.balance": "none"}),
         ("balanced", {}),
-        ("anchored", {"feedback.judge_balance": "none", "judge.reference_kl_weight": 0.1}),
+        (
+            "anchored",
+            {"feedback.judge_reward.options.balance": "none", "judge.reference_kl_weight": 0.1},
+        ),
         ("balanced_anchored", {"judge.reference_kl_weight": 0.1}),
         ("shuffled", {"loop.shuffle_advantages": True}),
         ("unmoved", {"policy.learning_rate": 0.0, "judge.learning_rate": 0.0}),
@@ -105,7 +108,7 @@ ROLLOUTS = st.lists(st.tuples(OUTCOMES, OUTCOMES, SCORES), min_size=1, max_size=
 def samples(arm: str, outcomes: Sequence[int], scores: Sequence[list[list[int]]]) -> list[Sample]:
     """What the rollouts of one task teach the policy and the judge in an arm of the quickstart."""
     recipe = load_recipe(QUICKSTART, ARMS[arm].overrides)
-    judge, settings = StepJudge(), recipe.feedback.settings()
+    judge, settings = StepJudge(), recipe.feedback
     both = zip(scores, outcomes, strict=True)
     members = [judged(str(i), own, o) for i, (own, o) in enumerate(both)]
     whole = [replace(m, trajectory=replace(m.trajectory, task=Task("t", ""))) for m in members]

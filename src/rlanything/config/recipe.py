@@ -273,7 +273,8 @@ class Recipe(ConfigSection):
         own = [*self.domain.code, *([words_of(command)] if command is not None else [])]
         roles = self.roles.values()
         names = [role.name for role in roles if isinstance(role, JudgeConfig | AdapterConfig)]
-        names += [role.loss for role in roles if isinstance(role, TrainedRoleConfig)]
+        names += [role.loss.name for role in roles if isinstance(role, TrainedRoleConfig)]
+        names += [self.feedback.advantage.name, self.feedback.judge_reward.name]
         names += [section.engine.name for section in self.model_sections]
         return [*own, *(name for name in names if is_code(name))]
 

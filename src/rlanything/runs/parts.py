@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rlanything.algorithm.losses.base import Loss
-from rlanything.config.recipe import Overrides, Recipe, RecipeError
+from rlanything.algorithm.advantages import Advantage
+from rlanything.algorithm.losses import Loss
+from rlanything.algorithm.options import FunctionConfig
+from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.roles import role_key
 from rlanything.domains.base import Domain
 from rlanything.plugins import is_object, missing_members, object_name
@@ -15,7 +16,7 @@ from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge
 
 PROTOCOLS: dict[str, type] = {"domain": Domain, "judge": Judge, "adapter": Adapter}
-"""What an object in the place of each part has; a loss can be called."""
+"""What an object in the place of each part has; a loss and an advantage are functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Parts:
     adapter: Adapter | None = None
     loss: Loss | None = None
     """The policy's; the judge's is named by `judge.loss`."""
+    advantage: Advantage | None = None
 
     def __post_init__(self) -> None:
         """Raises `RecipeError` for a part that is none of its kind."""
@@ -47,16 +49,6 @@ class Parts:
                     remedy += ", or a function as rlanything.FunctionJudge(function)"
                 raise RecipeError(f"{place} is no {part.name}, it lacks {lacking}: {remedy}")
 
-    def added_to(self, overrides: Overrides) -> Overrides:
-        """Returns overrides that name the loss too, if it is here: which settings a loss reads is
-        checked while a recipe is read."""
-        if self.loss is None:
-            return overrides
-        name = object_name(self.loss)
-        if isinstance(overrides, Mapping):
-            return {**overrides, "policy.loss": name}
-        return [*overrides, f"policy.loss={name}"]
-
     def named_in(self, recipe: Recipe) -> Recipe:
         """Returns the recipe with `object(...)` for the name of each part that is here, so that it
         says of itself what it cannot bring back.
@@ -66,25 +58,29 @@ class Parts:
             names = ", ".join(recipe.judges)
             raise RecipeError(f"judge: this recipe has several ({names}): name them there")
         places = {
-            "domain": [(None, "name")],
+            "domain": [("domain", "name")],
             "judge": [(name, "name") for name in recipe.judges],
             "adapter": [(recipe.rewriting, "name")],
             "loss": [(recipe.acting, "loss")],
+            "advantage": [("feedback", "advantage")],
         }
-        for part, (role, key) in [(p, place) for p in places for place in places[p]]:
-            settings: Any = recipe.domain if role is None else recipe.roles[role]
+        for part, (section, key) in [(p, place) for p in places for place in places[p]]:
+            in_role = part not in ("domain", "advantage")
+            settings: Any = recipe.roles[section] if in_role else getattr(recipe, section)
             given: Any = getattr(self, part)
+            current = getattr(settings, key)
             if given is not None:
-                changes = {key: object_name(given)}
+                changes: dict[str, Any] = {key: object_name(given)}
                 changes |= {"options": {}} if "options" in type(settings).model_fields else {}
+                if isinstance(current, FunctionConfig):
+                    changes = {key: type(current).model_validate(given)}
                 settings = settings.model_copy(update=changes)
-                recipe = (
-                    recipe.model_copy(update={"domain": settings})
-                    if role is None
-                    else recipe.with_role(role, settings)
-                )
-            elif is_object(name := getattr(settings, key)):
-                section = "domain" if role is None else role_key(role)
+                if in_role:
+                    recipe = recipe.with_role(section, settings)
+                else:
+                    recipe = recipe.model_copy(update={section: settings})
+            elif is_object(name := getattr(current, "name", current)):
+                section = role_key(section) if in_role else section
                 raise RecipeError(
                     f"{section}.{key}: {name} was handed over by a program: hand it over again, as "
                     f"in rlanything.Trainer.resume(RUN, {part}=...)"

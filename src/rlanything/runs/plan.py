@@ -36,7 +36,7 @@ def plan_new(
 ) -> RunPlan:
     """Returns the plan of a new run. Raises `RecipeError` if the recipe is wrong, its directory
     exists, or its baseline cannot be used."""
-    recipe = load_recipe(source, parts.added_to(overrides), allow_code=allow_code)
+    recipe = load_recipe(source, overrides, allow_code=allow_code)
     if run_dir is not None:
         recipe = recipe.model_copy(update={"run_dir": Path(run_dir)})
     recipe = parts.named_in(recipe)

@@ -324,7 +324,7 @@ class Session:
             IterationRecord(
                 result=result,
                 pool=pool,
-                feedback=recipe.feedback.settings(),
+                feedback=recipe.feedback,
                 judges=tuple(recipe.judges),
                 labels=labels,
                 judge_counts=components.judges.counts(judged),

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from rlanything.algorithm.losses.base import Loss
+from rlanything.algorithm.advantages import Advantage
+from rlanything.algorithm.losses import Loss
 from rlanything.config.recipe import Overrides, Recipe, RecipeError, Source
 from rlanything.domains.base import Domain
 from rlanything.evaluation.success import Evaluation
@@ -36,6 +37,7 @@ class Trainer:
         judge: Judge | None = None,
         adapter: Adapter | None = None,
         loss: Loss | None = None,
+        advantage: Advantage | None = None,
         run_dir: str | Path | None = None,
         overrides: Overrides = (),
         allow_code: bool = False,
@@ -44,15 +46,15 @@ class Trainer:
         """A new run. Checks and loads everything before anything is written.
 
         `recipe`: name of a shipped recipe, path, mapping, `Recipe`, or a plan made of all but
-        `progress`. Objects for `domain`, `judge`, `adapter` and (the policy's) `loss` replace what
-        the recipe names. `overrides`: `{"section.key": value}`, or lines `section.key=value` as on
-        the command line. `allow_code`: import what the recipe names as `module:name`; what an
-        override names is always imported.
+        `progress`. Objects for `domain`, `judge`, `adapter`, and the policy's `loss` and
+        `advantage`, replace what the recipe names. `overrides`: `{"section.key": value}`, or lines
+        `section.key=value` as on the command line. `allow_code`: import what the recipe names as
+        `module:name`; what an override names is always imported.
 
         Raises `RecipeError` if the recipe is wrong or the directory exists, `DomainError`,
         `ModelError`, `JudgeError` or `TrackerError` if a part cannot be set up: all are ValueErrors
         with one line that ends with the remedy."""
-        parts = Parts(domain, judge, adapter, loss)
+        parts = Parts(domain, judge, adapter, loss, advantage)
         if not isinstance(recipe, RunPlan):
             recipe = plan_new(recipe, parts, overrides, run_dir, allow_code)
         elif parts != Parts() or overrides or run_dir is not None or allow_code:
@@ -68,6 +70,7 @@ class Trainer:
         judge: Judge | None = None,
         adapter: Adapter | None = None,
         loss: Loss | None = None,
+        advantage: Advantage | None = None,
         overrides: Overrides = (),
         allow_code: bool = False,
         progress: bool | Progress | None = None,
@@ -79,7 +82,7 @@ class Trainer:
         `RecipeError` if the directory is not a run's, an object is missing, or an override would
         make it another run; `RunDirectoryError` if there are links in the directory. The first
         iteration loads the last checkpoint and raises what `__init__` raises."""
-        parts = Parts(domain, judge, adapter, loss)
+        parts = Parts(domain, judge, adapter, loss, advantage)
         plan = plan_resumed(Path(run_dir), parts, overrides, allow_code)
         return cls(plan, progress=progress)
 

@@ -109,7 +109,7 @@ class LearningJudge(StepJudge):
         )
 
     def _groups(self, batch: Sequence[JudgedTrajectory]) -> list[RolloutGroup]:
-        settings = self._run.recipe.feedback.settings()
+        settings = self._run.recipe.feedback
         tasks = {one.trajectory.task.id: one.trajectory.task for one in batch}
         scheduled = [ScheduledTask(name, task, candidate=False) for name, task in tasks.items()]
         return grouped(scheduled, batch, lambda group: self._run.judge.signals(group, settings))
