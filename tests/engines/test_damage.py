@@ -229,7 +229,11 @@ def test_rendering_needs_no_main_thread_and_leaves_no_alarm() -> None:
     assert done == [1, 1]
 
 
-COMMANDS = {"eval": ["--episodes", "1", "--workers", "0"], "train": [], "plan": []}
+COMMANDS = {
+    "eval": ["--domain", "guess:Guess", "--episodes", "1", "--workers", "0"],
+    "train": [],
+    "plan": [],
+}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
