@@ -65,7 +65,8 @@ def test_the_code_of_a_model_is_never_run(
 ) -> None:
     folder = brings_code(mark, model_type, tokenizer)
     words = {
-        "eval": f"eval {folder} --domain guess:Guess --episodes 1 --max-steps 1 --workers 0 threads=1",
+        "eval": f"eval {folder} --domain guess:Guess --episodes 1 --max-steps 1 --workers 0 "
+        "threads=1",
         "train": f"train guess policy.model={folder} run_dir=run loop.iterations=0 "
         "evaluation.episodes=0 threads=1",
         "plan": f"plan guess policy.model={folder}",
@@ -91,7 +92,8 @@ def test_no_kernel_is_fetched_that_a_configuration_names(
     asked: list[object] = []
     monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", asked.append)
     words = {
-        "eval": f"eval {folder} --domain guess:Guess --episodes 1 --max-steps 1 --workers 0 threads=1",
+        "eval": f"eval {folder} --domain guess:Guess --episodes 1 --max-steps 1 --workers 0 "
+        "threads=1",
         "plan": f"plan guess policy.model={folder}",
     }[command]
     assert call(monkeypatch, *words.split()) == 0
