@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 import transformers
-from rlanything.algorithm.losses.base import LossInputs
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
