@@ -21,7 +21,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -127,7 +127,7 @@ class Study:
 
     def groups(self, played: Sequence[Trajectory], lesson: Lesson) -> list[RolloutGroup]:
         """Returns what the episodes teach."""
-        settings = replace(self.recipe.feedback.settings(), policy_reward=lesson.policy_reward)
+        settings = self.recipe.feedback.model_copy(update={"policy_reward": lesson.policy_reward})
         outcomes_alone = lesson.policy_reward == "outcome"
         judge = JudgePanel({} if outcomes_alone else {"judge": OracleJudge(self.domain, 1)})
         judged = judge.judge(played, {"judge": 0})

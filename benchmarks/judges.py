@@ -20,14 +20,14 @@ from few import mean_of_few
 
 from rlanything.progress import Progress
 from rlanything.runs.checkpoint import checkpoint_name
-from rlanything.runs.inside import CHECKPOINTS
-from rlanything.runs.judge_target import (
+from rlanything.runs.judging.stored import (
     BALANCED,
     ORACLE,
     PROCESS,
-    JudgeEvalRequest,
+    JudgeEvalArgs,
     run_judge_eval,
 )
+from rlanything.runs.paths import CHECKPOINTS
 from rlanything.runs.summary import points
 from rlanything.terminal import Terminal
 
@@ -45,7 +45,7 @@ def shares(
 ) -> Shares:
     """Has the judge judge a run's rollouts of an iteration, or the episodes kept for its judge."""
     sources = [str(each) for each in labellers]
-    request = JudgeEvalRequest(str(judge), run, iteration=iteration, labellers=sources)
+    request = JudgeEvalArgs(str(judge), run, iteration=iteration, labellers=sources)
     result = run_judge_eval(request, Progress(Terminal(stderr=True)))
     names = dict(zip(sources, ("oracle", "model"), strict=False))
     return {

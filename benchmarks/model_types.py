@@ -23,8 +23,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
-from rlanything.algorithm.losses.base import LossInputs, LossSettings
-from rlanything.algorithm.losses.registry import load_loss
+from rlanything.algorithm.losses import ClipOptions, LossInputs, clipped
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.choices import restricted_logprobs
@@ -329,15 +328,14 @@ def _samples(completions: Sequence[Completion]) -> list[Sample]:
 
 
 def _plain_gradient(network: Any, samples: Sequence[Sample]) -> Tensor:
-    settings = LossSettings(clip_range=0.2, clip_range_high=None, kl_weight=0.01)
     for sample in samples:
         completion = sample.completion
         chosen = [i for i, allowed in enumerate(completion.allowed) if len(allowed) != 1]
         new = _logprobs(network, completion)[chosen]
         old = torch.tensor([completion.logprobs[i] for i in chosen])
         one_sample, advantages = torch.zeros(len(chosen)).long(), torch.full_like(new, 1.0)
-        inputs = LossInputs(new, old, advantages * sample.advantage, one_sample, 1, settings)
-        (load_loss("clipped")(inputs).loss.mean() / len(samples)).backward()
+        inputs = LossInputs(new, old, advantages * sample.mean_advantage, one_sample, 1, 0.01)
+        (clipped(inputs, ClipOptions()).loss.mean() / len(samples)).backward()
     return _flat_gradient(network)
 
 

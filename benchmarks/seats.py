@@ -77,7 +77,7 @@ def measure(changes: Sequence[str]) -> None:
 
             setattr(owner, method, call)
 
-        components = trainer._components
+        components = trainer._session.loaded.components
         for engine in components.engines:
             timed(engine, "generate")
         for trained in components.trained_models.values():

@@ -18,7 +18,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
@@ -26,11 +26,12 @@ import numpy as np
 from few import mean_of_few
 
 from rlanything.algorithm.feedback import (
+    AdvantageConfig,
     FeedbackSettings,
-    TaskSignals,
+    RewardConfig,
     Unreadable,
-    task_signals,
 )
+from rlanything.algorithm.signals import TaskSignals, task_signals
 from rlanything.config.recipe import load_recipe
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
@@ -40,8 +41,8 @@ RECIPE = {
     "policy_lambda": 1.0,
     "judge_lambda": 1.0,
     "policy_reward": "integrated",
-    "policy_comparison": "step",
-    "judge_balance": "outcome",
+    "advantage": AdvantageConfig(name="step"),
+    "judge_reward": RewardConfig(options={"balance": "outcome"}),
 }
 """What the first row of each table has, and every other but for what its name says."""
 POLICY = {
@@ -52,12 +53,12 @@ POLICY = {
     "lambda 2": {"policy_lambda": 2.0},
     "lambda 4": {"policy_lambda": 4.0},
     "scores alone": {"policy_reward": "judge"},
-    "compared over the trajectory": {"policy_comparison": "trajectory"},
-    "compared in the same state": {"policy_comparison": "state"},
+    "compared over the trajectory": {"advantage": AdvantageConfig(name="trajectory")},
+    "compared in the same state": {"advantage": AdvantageConfig(name="state")},
 }
 JUDGE = {
     "balanced": {},
-    "not balanced (the paper)": {"judge_balance": "none"},
+    "not balanced (the paper)": {"judge_reward": RewardConfig(options={"balance": "none"})},
     "balanced, lambda 1/4": {"judge_lambda": 0.25},
     "balanced, lambda 4": {"judge_lambda": 4.0},
 }
@@ -146,13 +147,13 @@ def policy_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Foun
     def under(changed: FeedbackSettings) -> dict[str, float]:
         return _of_policy(groups, [group.taught(changed).policy for group in groups])
 
-    return {name: under(replace(settings, **changes)) for name, changes in POLICY.items()}
+    return {name: under(settings.model_copy(update=changes)) for name, changes in POLICY.items()}
 
 
 def accuracy_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found:
     """What the policy would have trained on with judges of other accuracies, whose judgements of a
     step all agree, and whose errors have nothing to do with one another."""
-    outcome = replace(settings, policy_reward="outcome")
+    outcome = settings.model_copy(update={"policy_reward": "outcome"})
     rows = {
         "outcome alone": _of_policy(groups, [group.taught(outcome).policy for group in groups]),
         "the judge that there was": _of_policy(
@@ -160,7 +161,7 @@ def accuracy_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Fo
         ),
     }
     for window, said in ((settings.policy_window, ""), (OPEN, ", all tasks train")):
-        changed = replace(settings, policy_window=window)
+        changed = settings.model_copy(update={"policy_window": window})
         for right in RIGHT:
             rng = random.Random(f"{right}")
             taught = [group.taught(changed, judged(group, right, rng)).policy for group in groups]
@@ -187,7 +188,7 @@ def unread_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Foun
             scores = [made_unreadable(group, share, whole, rng) for group in groups]
             known: dict[str, float] = {}
             for rule in get_args(Unreadable):
-                changed = replace(settings, unreadable=rule)
+                changed = settings.model_copy(update={"unreadable": rule})
                 both = zip(groups, scores, strict=True)
                 taught = [group.taught(changed, masked).policy for group, masked in both]
                 known[rule] = _of_policy(groups, taught)["advantage with label"]
@@ -241,7 +242,9 @@ def judge_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found
 
     def pairs(changed: FeedbackSettings) -> Iterator[tuple[float, int, int]]:
         for group in groups:
-            for episode, own in zip(group.members, group.taught(changed).judge, strict=True):
+            for episode, own in zip(
+                group.members, group.taught(changed).judges["judge"], strict=True
+            ):
                 for step, advantages in zip(episode.steps, own, strict=True):
                     for judgement, advantage in zip(step.judgements, advantages, strict=True):
                         if advantage and judgement.score and step.label:
@@ -254,7 +257,7 @@ def judge_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found
         for step in member.steps
     )
     return {
-        name: of_judge(list(pairs(replace(settings, **changes))), count)
+        name: of_judge(list(pairs(settings.model_copy(update=changes))), count)
         for name, changes in JUDGE.items()
     }
 
@@ -351,7 +354,7 @@ def page(
             raise SystemExit("--iterations: some of these runs have no rollouts in them")
         recorded.append({arm: trained(own) for arm, own in groups.items()})
         feedback = load_recipe(arms[-1] / seed / "recipe.yaml").feedback
-        settings = replace(feedback.settings(), **RECIPE)
+        settings = feedback.model_copy(update=RECIPE)
         policy.append(policy_table(groups[arms[-1].name], settings))
         accuracy.append(accuracy_table(groups[arms[-1].name], settings))
         unread.append(unread_table(groups[arms[-1].name], settings))

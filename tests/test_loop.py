@@ -80,7 +80,7 @@ def expected_advantages(store: Store) -> tuple[dict[str, float], dict[str, float
     """Policy and judge advantages by sample, from recorded outcomes and scores: Eq. 1 and Eq. 2,
     and the balance of the judge's, written out a second time, with plain Python."""
     feedback = recipe_of(store).feedback
-    assert feedback.judge_balance == "outcome"
+    assert feedback.judge_reward.options == {}
     scores = scores_of(store)
     policy: dict[str, float] = {}
     judge: dict[str, float] = {}
@@ -233,9 +233,9 @@ class KillingProgress(Progress):
 
             def killing(count: int) -> None:
                 if name == "rollouts" and not self.killed:
-                    environments = self.run._environments
-                    assert environments is not None
-                    self.killed = environments.process_ids[0]
+                    opened = self.run._session.opened
+                    assert opened is not None
+                    self.killed = opened.environments.process_ids[0]
                     os.kill(self.killed, signal.SIGKILL)
                 advance(count)
 

@@ -31,11 +31,18 @@ SMALL = (
     *("loop.iterations=1", "loop.tasks=4", "loop.tasks_per_iteration=2", "environment.workers=1"),
     *("loop.rollouts_per_task=4", "evaluation.episodes=0", "feedback.policy_window=[0, 1]"),
 )
-NAMES = {"domain": "coin", "engine": "counting", "loss": "halved", "judge": "admirer"}
+NAMES = {
+    "domain": "coin",
+    "engine": "counting",
+    "loss": "scaled",
+    "advantage": "first_tokens",
+    "judge": "admirer",
+}
 PATHS = {
     "domain": "toys.domain:Coin",
     "engine": "toys.engine:CountingConfig",
-    "loss": "toys.loss:halved",
+    "loss": "toys.loss:scaled",
+    "advantage": "toys.advantage:first_tokens",
     "judge": "toys.judge:Admirer",
 }
 
@@ -95,7 +102,8 @@ def test_a_run_is_made_of_parts_from_outside(
     overrides = (
         *(f"domain.name={called['domain']}", "domain.options={bias: 1}"),
         f"policy.engine={{name: '{called['engine']}', loud: true}}",
-        *(f"policy.loss={called['loss']}", "policy.minibatches=1"),
+        f"policy.loss={{name: '{called['loss']}', options: {{factor: 0.5}}}}",
+        f"feedback.advantage={{name: '{called['advantage']}', options: {{fading: 0.5}}}}",
         *(f"judge.name={called['judge']}", "judge.options={side: heads}"),
     )
     assert call(monkeypatch, "train", "tiny", f"run_dir={run}", *SMALL, *overrides) == 0
@@ -105,6 +113,13 @@ def test_a_run_is_made_of_parts_from_outside(
         store.trajectory(name) for (name,) in store.query("SELECT id FROM trajectories")
     ]
     assert toys["loss"] > 0, "the loss was not asked"
+    assert toys["factor"] == 0.5, "the loss's own option did not reach it"
+    assert toys["advantage"] == 2, "the advantage was not asked once a task"
+    for trajectory in trajectories:
+        for step in trajectory.steps:
+            tokens = len(step.completion.token_ids)
+            faded = sum(0.5**token for token in range(tokens)) / tokens
+            assert step.advantage == pytest.approx(trajectory.outcome * faded)
     assert toys["loud"] == 1, "the engine's own setting did not reach it"
     assert toys["judged"] == len(trajectories) == 8
     written = sum(len(step.completion.token_ids) for one in trajectories for step in one.steps)
@@ -125,6 +140,34 @@ def test_a_run_is_made_of_parts_from_outside(
     assert "toys/heads" in (run / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("policy.loss={name: NAME, options: {facter: 2}}", "unknown option facter, did you mean"),
+        ("policy.loss={name: NAME, options: {factor: much}}", "factor: input should be a valid"),
+        ("feedback.advantage={name: NAME, options: {fade: 1}}", "options are: fading"),
+        ("feedback.advantage={name: NAME, options: {fading: no}}", "fading: input should be a v"),
+    ],
+)
+@pytest.mark.parametrize("called", [NAMES, PATHS], ids=["names", "paths"])
+@pytest.mark.usefixtures("toys")
+def test_an_option_that_a_function_from_outside_refuses_is_one_line(
+    override: str,
+    said: str,
+    called: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    key = override.partition("=")[0]
+    named = override.replace("NAME", f"'{called[key.partition('.')[2]]}'")
+    assert call(monkeypatch, "train", "tiny", f"run_dir={tmp_path / 'run'}", named) == 2
+    line = line_of(capsys)
+    assert key in line
+    assert said in line
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.usefixtures("toys")
 def test_a_command_from_outside_runs_and_is_in_the_help() -> None:
     assert command("toss", "--times", "2").stdout.split() == ["heads", "heads"]
@@ -143,6 +186,8 @@ def test_an_arm_from_outside_is_a_line() -> None:
     [
         ("domain", "domain.name=nowhere"),
         ("loss", "policy.loss=nowhere"),
+        ("advantage", "feedback.advantage=nowhere"),
+        ("reward", "feedback.judge_reward=nowhere"),
         ("engine", "policy.engine.name=nowhere"),
         ("judge", "judge.name=nowhere"),
         ("adapter", "adapter.name=nowhere"),
@@ -170,7 +215,9 @@ LOCKED = "RuntimeError: the toy box is locked"
     [
         *("domain.name=broken", "policy.loss=broken", "policy.engine.name=broken"),
         *("judge.name=broken", "adapter.name=broken"),
+        *("feedback.advantage=broken", "feedback.judge_reward=broken"),
         *("domain.name='toys.broken:toy'", "policy.loss='toys.broken:toy'"),
+        *("feedback.advantage='toys.broken:toy'", "feedback.judge_reward='toys.broken:toy'"),
         *("policy.engine.name='toys.broken:toy'", "judge.name='toys.broken:toy'"),
     ],
 )

@@ -9,7 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from learner_steps.trl_step import TRLStep
+from learner_steps.trl_step import TRLStep, clip_range
+from rlanything.algorithm.losses import LossConfig
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
@@ -28,8 +29,7 @@ def comparable(settings: TrainedRoleConfig) -> TrainedRoleConfig:
     return settings.model_copy(
         update={
             "learning_rate": 0.0,
-            "loss": "clipped",
-            "clip_range_high": None,
+            "loss": LossConfig(name="clipped", options={"clip_range": clip_range(settings)}),
             "kl_weight": 0.0,
             "max_grad_norm": 1e9,
             "minibatches": 1,

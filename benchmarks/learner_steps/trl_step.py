@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from rlanything.algorithm.losses import ClipOptions
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Sample
@@ -28,6 +29,11 @@ from rlanything.records import Sample
 def available() -> bool:
     """Returns whether TRL is installed. It is not imported: that takes seconds."""
     return importlib.util.find_spec("trl") is not None
+
+
+def clip_range(settings: TrainedRoleConfig) -> float:
+    """Returns eps of the clipped loss: a role's own, else the default."""
+    return settings.loss.options.get("clip_range", ClipOptions().clip_range)
 
 
 class TRLStep:
@@ -126,7 +132,7 @@ def _trainer(
             # TRL's default is True: less memory, and every forward twice.
             activation_checkpointing=False,
             loss_type="grpo",
-            epsilon=settings.clip_range,
+            epsilon=clip_range(settings),
             # TRL's KL is to a reference model and takes a forward of that; ours is to the sampler,
             # whose log-probs are at hand. Without the KL TRL has less to do than we.
             beta=0.0,

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from rlanything.algorithm.feedback import task_signals
+from rlanything.algorithm.signals import task_signals
 from rlanything.config.recipe import Recipe
 from rlanything.learning.shares import arrange
 from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
@@ -106,7 +106,7 @@ def trained_steps(
 ) -> Tagged:
     """Returns (task id, sample) pairs: a sample for each step whose advantage is not 0, from the
     outcomes alone; `in_full`, one for every step of every episode."""
-    settings = replace(recipe.feedback.settings(), policy_reward="outcome")
+    settings = recipe.feedback.model_copy(update={"policy_reward": "outcome"})
     groups = grouped(
         [ScheduledTask(task.id, task, False) for task in tasks],
         [JudgedTrajectory(each, ((),) * len(each.steps)) for each in trajectories],

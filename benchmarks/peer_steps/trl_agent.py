@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
+from learner_steps.trl_step import clip_range
 from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -174,7 +175,7 @@ class TRLAgent:
             max_steps=len(tasks) // loop.tasks_per_iteration,
             shuffle_dataset=False,
             loss_type="grpo",
-            epsilon=policy.clip_range,
+            epsilon=clip_range(policy),
             beta=0.0,
             temperature=policy.temperature,
             lr_scheduler_type="constant",

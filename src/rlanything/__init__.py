@@ -18,7 +18,8 @@ from rlanything.openmp import sleep_at_barriers
 from rlanything.version import __version__
 
 if TYPE_CHECKING:
-    from rlanything.algorithm.feedback import FeedbackSettings, task_signals
+    from rlanything.algorithm.feedback import FeedbackSettings
+    from rlanything.algorithm.signals import task_signals
     from rlanything.config.recipe import Recipe, load_recipe
     from rlanything.domains.base import (
         Domain,
@@ -56,7 +57,7 @@ _HOMES = {
     "Trajectory": "records",
     "load_recipe": "config.recipe",
     "open_run": "runs.open",
-    "task_signals": "algorithm.feedback",
+    "task_signals": "algorithm.signals",
 }
 """The module of each public name."""
 

@@ -40,7 +40,7 @@ def main() -> None:
     """Runs the command line. An error that a user can mend (a `ValueError` of a class that is, or
     derives from, one of this package), or an episode that cannot begin, becomes one line and exit
     code 2."""
-    from rlanything.runs.stopped import Stopped
+    from rlanything.runs.stopping import Stopped
 
     try:
         app()

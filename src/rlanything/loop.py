@@ -123,7 +123,7 @@ class Loop:
         seeds = {judge: derive(seed, t, judge) for judge in self.judges.judges}
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = self.judges.judge(played.trajectories, seeds, advance)
-        settings = self.recipe.feedback.settings()
+        settings = self.recipe.feedback
         unplayable = [task.id for task in played.unplayable]
         return grouped(
             scheduled, judged, lambda group: self.judges.signals(group, settings), unplayable

@@ -174,4 +174,17 @@ class Sample:
     """`trajectory/step` for a role that acts, `trajectory/step/j` for a judge, with j the index
     among the judgements that all judges gave the step."""
     completion: Completion
-    advantage: float
+    advantage: float | tuple[float, ...]
+    """One for all tokens of the response, or each token's own, [response]."""
+
+    @property
+    def mean_advantage(self) -> float:
+        """The advantage, or the mean over the tokens of the response."""
+        if isinstance(self.advantage, tuple):
+            return sum(self.advantage) / len(self.advantage)
+        return self.advantage
+
+    @property
+    def trains(self) -> bool:
+        """Whether any advantage is other than 0; without one a sample carries no signal."""
+        return any(self.advantage) if isinstance(self.advantage, tuple) else self.advantage != 0

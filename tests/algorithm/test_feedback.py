@@ -1,6 +1,7 @@
 import math
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from statistics import fmean, pstdev
@@ -11,27 +12,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlanything.algorithm import advantages as estimators
+from rlanything.algorithm.advantages import AdvantageInputs
 from rlanything.algorithm.feedback import (
     FeedbackSettings,
     consistency_feedback,
-    in_window,
     integrated_feedback,
-    judge_advantages,
     mean_score,
     moments,
-    outcome_balance,
-    policy_advantages,
     policy_feedback,
     standardize,
-    task_accuracy,
-    task_signals,
 )
 from rlanything.algorithm.generated_tests import unit_test_signals
+from rlanything.algorithm.rewards import judge_advantages, outcome_balance
+from rlanything.algorithm.signals import in_window, task_accuracy, task_signals
 
 
-def paper(**changes: Any) -> FeedbackSettings:
+def paper(normalization: str = "step", balance: str = "none", **changes: Any) -> FeedbackSettings:
     """Settings of the paper, where the defaults differ from it."""
-    return replace(FeedbackSettings(judge_balance="none", unreadable="zero"), **changes)
+    options = {"normalization": normalization, "balance": balance}
+    return FeedbackSettings.model_validate(
+        {"unreadable": "zero", "judge_reward": {"options": options}, **changes}
+    )
+
+
+@dataclass(frozen=True)
+class Given(AdvantageInputs):
+    """A group whose feedback R_i, [G] arrays [steps], is given."""
+
+    R: Sequence[np.ndarray] = ()
+
+    def feedback(self, compared):
+        return list(self.R)
+
+
+def policy_advantages(feedback, comparison="step", states=None):
+    scores = {"judge": [[[]] * len(steps) for steps in feedback]}
+    outcomes = [1] * len(feedback)
+    given = Given(outcomes, scores, {}, FeedbackSettings(), states=states, R=feedback)
+    return getattr(estimators, comparison)(given)
 
 
 EVERYTHING = paper(policy_window=(0, 1), judge_window=(0, 1))
@@ -70,10 +89,10 @@ def test_a_missing_score_does_not_count_in_the_mean_of_its_step():
 def test_an_episode_is_not_punished_for_judgements_that_could_not_be_read(comparison):
     # Lost and unread, lost and liked, lost and disliked, won and liked.
     outcomes, scores = [-1, -1, -1, 1], [[[0, 0]], [[1, 1]], [[-1, -1]], [[1, 1]]]
-    settings = FeedbackSettings(policy_comparison=comparison)
+    settings = FeedbackSettings.model_validate({"advantage": comparison})
     unread, liked, disliked, won = (a[0] for a in task_signals(outcomes, scores, settings).policy)
     assert disliked < unread < liked < won
-    by_the_paper = paper(policy_comparison=comparison)
+    by_the_paper = paper(advantage=comparison)
     partly = [[[1, 0]], [[1, 1]], [[-1, -1]], [[1, 1]]]
     policy = task_signals(outcomes, partly, settings).policy
     assert policy[0] == policy[1]
@@ -130,8 +149,9 @@ def test_compared_by_state_steps_meet_wherever_they_are_in_their_trajectories():
 
 @pytest.mark.parametrize("states", [None, [["a"]], [["a", "b"], ["a", "b"]]])
 def test_states_that_are_missing_are_not_made_up(states):
-    with pytest.raises(ValueError, match="give the state of every step"):
-        policy_advantages([np.array([1.0, 2.0]), np.array([1.0])], "state", states)
+    scores = [[[1], [1]], [[-1]]]
+    with pytest.raises(ValueError, match="advantage state needs states"):
+        task_signals([1, -1], scores, paper(advantage="state"), states=states)
 
 
 values = st.floats(-4, 4).map(lambda value: round(value, 3))
@@ -201,7 +221,7 @@ def test_the_comparison_asked_for_is_the_one_that_trains():
         task_signals(
             [1, -1],
             scores,
-            paper(policy_window=(0, 1), policy_comparison=comparison),
+            paper(policy_window=(0, 1), advantage=comparison),
             states=states,
         ).policy
         for comparison in ("step", "trajectory", "state")
@@ -251,7 +271,7 @@ def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared
     by_task = task_signals(
         [1, -1],
         scores,
-        paper(judge_window=(0, 1), judge_normalization="task"),
+        paper(judge_window=(0, 1), normalization="task"),
     )
     assert not any(step.any() for steps in by_step.judges["judge"] for step in steps)
     assert by_task.judges["judge"][0][0] == pytest.approx([1, 1, 1])
@@ -262,7 +282,7 @@ def test_judgements_that_all_agree_teach_the_judge_nothing_unless_it_is_compared
 def test_balanced_steps_of_won_and_lost_episodes_weigh_the_same(rollouts):
     outcomes, scores = [o for o, _ in rollouts], [s for _, s in rollouts]
     plain = task_signals(outcomes, scores, paper(judge_window=(0, 1)))
-    balanced = task_signals(outcomes, scores, paper(judge_window=(0, 1), judge_balance="outcome"))
+    balanced = task_signals(outcomes, scores, paper(judge_window=(0, 1), balance="outcome"))
     lengths = {
         o: sum(len(s) for s, p in zip(scores, outcomes, strict=True) if p == o) for o in (1, -1)
     }
@@ -339,7 +359,7 @@ def test_up_to_one_the_judges_weight_matters_only_over_a_task(normalization, mat
     scores = [[[1, 1, -1], [0, 1, -1]], [[-1, -1, 1], [1, 0, 1]]]
 
     def learned(weight):
-        settings = paper(judge_lambda=weight, judge_normalization=normalization)
+        settings = paper(judge_lambda=weight, normalization=normalization)
         return np.concatenate(list(chain(*task_signals([1, -1], scores, settings).judges["judge"])))
 
     assert learned(1.0).any()
@@ -385,7 +405,7 @@ def test_policy_advantages_agree_with_the_textbook(rollouts, weight):
 
 @given(group, weights, st.sampled_from(["step", "task"]))
 def test_judge_advantages_agree_with_the_textbook(rollouts, weight, normalization):
-    settings = paper(judge_lambda=weight, judge_window=(0, 1), judge_normalization=normalization)
+    settings = paper(judge_lambda=weight, judge_window=(0, 1), normalization=normalization)
     signals = task_signals([o for o, _ in rollouts], [s for _, s in rollouts], settings)
     values = [
         [[(o + weight * sum(step) / len(step)) * s if s else -2.0 for s in step] for step in steps]
@@ -447,18 +467,21 @@ def test_a_reward_that_is_not_finite_is_refused():
         {"policy_window": (0.8, 0.2)},
         {"judge_window": (0.0, 1.5)},
         {"policy_reward": "score"},
-        {"policy_comparison": "group"},
-        {"judge_normalization": "steps"},
-        {"judge_balance": "won"},
+        {"unreadable": "never"},
+        {"advantage": "group"},
+        {"judge_reward": {"options": {"normalization": "steps"}}},
+        {"judge_reward": {"options": {"balance": "won"}}},
     ],
 )
 def test_a_setting_without_meaning_is_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        FeedbackSettings(**wrong)
+        FeedbackSettings.model_validate(wrong)
 
 
 def test_no_judgements_at_all_standardize_to_nothing():
     assert judge_advantages(np.zeros(0), np.array([0]), "task").shape == (0,)
-    signals = task_signals([1, -1], [[[]], []], replace(EVERYTHING, judge_normalization="task"))
+    signals = task_signals(
+        [1, -1], [[[]], []], paper("task", policy_window=(0, 1), judge_window=(0, 1))
+    )
     assert signals.judges["judge"][0][0].shape == (0,)
     assert signals.judges["judge"][1] == ()

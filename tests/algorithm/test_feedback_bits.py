@@ -12,24 +12,21 @@ import numpy as np
 import pytest
 
 from rlanything.algorithm.feedback import (
-    Balance,
-    Comparison,
+    AdvantageConfig,
     FeedbackSettings,
     Moments,
-    Normalization,
     PolicyReward,
+    RewardConfig,
     consistency_feedback,
-    in_window,
     integrated_feedback,
     mean_score,
-    outcome_balance,
     policy_feedback,
     standardize,
-    step_moments,
-    task_accuracy,
-    task_signals,
 )
+from rlanything.algorithm.rewards import Balance, Normalization, outcome_balance
+from rlanything.algorithm.signals import in_window, task_accuracy, task_signals
 
+COMPARISONS = ("step", "trajectory", "state")
 GROUPS = 100
 """For each of the settings below, half of them ragged."""
 
@@ -46,7 +43,10 @@ def moments(values):
 
 def policy_one_by_one(feedback, comparison, states):
     if comparison == "step":
-        over = step_moments(feedback)
+        table = np.full((len(feedback), max(map(len, feedback))), np.nan)
+        for row, steps in zip(table, feedback, strict=True):
+            row[: len(steps)] = steps
+        over = Moments(np.nanmean(table, axis=0), np.nanstd(table, axis=0))
         return [
             [
                 standardize(value, Moments(over.mean[i], over.std[i]))
@@ -81,13 +81,13 @@ def judge_one_by_one(outcomes, scores, means, settings):
         ]
         for outcome, steps, mean in zip(outcomes, scores, means, strict=True)
     ]
-    if settings.judge_normalization == "step":
+    if settings.judge_reward.options["normalization"] == "step":
         judge = [[standardize(step, moments(step)) for step in steps] for steps in consistency]
     else:
         flat = [step for steps in consistency for step in steps]
         over = moments(np.concatenate(flat) if flat else [])
         judge = [[standardize(step, over) for step in steps] for steps in consistency]
-    if settings.judge_balance == "none":
+    if settings.judge_reward.options["balance"] == "none":
         return judge
     steps_of = {
         o: sum(len(steps) for outcome, steps in zip(outcomes, scores, strict=True) if outcome == o)
@@ -107,7 +107,7 @@ def means_one_by_one(scores, settings, states):
     def compared(one, other):
         (g, i), (h, k) = one, other
         same = {"step": i == k, "trajectory": True, "state": states[g][i] == states[h][k]}
-        return same[settings.policy_comparison]
+        return same[settings.advantage.name]
 
     places = [(g, i) for g, steps in enumerate(scores) for i in range(len(steps))]
     unread = [p for p in places if scores[p[0]][p[1]] and not any(scores[p[0]][p[1]])]
@@ -131,7 +131,7 @@ def one_by_one(outcomes, scores, settings, rewards, states):
             policy_feedback(outcome, mean, settings, reward)
             for outcome, mean, reward in zip(outcomes, means, measured, strict=True)
         ]
-        policy = policy_one_by_one(feedback, settings.policy_comparison, states)
+        policy = policy_one_by_one(feedback, settings.advantage.name, states)
     judge = [[np.zeros(len(step)) for step in steps] for steps in scores]
     if in_window(accuracy, settings.judge_window):
         judge = judge_one_by_one(outcomes, scores, means, settings)
@@ -163,7 +163,7 @@ def bits(nested):
 @pytest.mark.filterwarnings("ignore:.*(slice|Degrees):RuntimeWarning")
 @pytest.mark.parametrize(
     ("comparison", "reward", "normalization", "balance"),
-    list(product(*map(get_args, (Comparison, PolicyReward, Normalization, Balance)))),
+    list(product(COMPARISONS, *map(get_args, (PolicyReward, Normalization, Balance)))),
 )
 def test_many_steps_at_once_give_the_bits_of_one_by_one(comparison, reward, normalization, balance):
     rng = np.random.default_rng(sum(map(ord, comparison + reward + normalization + balance)))
@@ -175,11 +175,10 @@ def test_many_steps_at_once_give_the_bits_of_one_by_one(comparison, reward, norm
             policy_lambda=float(rng.choice([0, 0.25, 1, 1.7, 4])),
             judge_lambda=float(rng.choice([0, 0.25, 1, 1.7, 4])),
             policy_reward=reward,
-            policy_comparison=comparison,
+            advantage=AdvantageConfig(name=comparison),
             policy_window=window,
             judge_window=window,
-            judge_normalization=normalization,
-            judge_balance=balance,
+            judge_reward=RewardConfig(options={"normalization": normalization, "balance": balance}),
             unreadable=("zero", "missing")[number // 2 % 2],
         )
         policy, judge = one_by_one(outcomes, scores, settings, rewards, states)

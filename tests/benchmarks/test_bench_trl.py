@@ -17,8 +17,7 @@ from transformers import PreTrainedModel
 
 from helpers.benchmark_module import load_part
 from helpers.tiny import plain_logprobs, sample_of, tiny_model
-from rlanything.algorithm.losses.base import LossInputs, LossSettings
-from rlanything.algorithm.losses.clipped import clipped
+from rlanything.algorithm.losses import LossInputs
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Sample
@@ -59,13 +58,12 @@ def plain_loss(
 ) -> tuple[Tensor, float]:
     """The objective one sequence at a time, and the share of tokens whose gradient is clipped."""
     losses, flat = [], []
-    chosen = LossSettings(settings.clip_range, kl_weight=0.0)
     for sample in samples:
         new = plain_logprobs(model, sample.completion, settings.temperature)
         old = torch.tensor(sample.completion.logprobs)
         advantages = torch.full_like(new, sample.advantage)
         one_sample = torch.zeros(len(new), dtype=torch.long)
-        outputs = clipped(LossInputs(new, old, advantages, one_sample, 1, chosen))
+        outputs = settings.loss.function(LossInputs(new, old, advantages, one_sample, 1))
         losses.append(outputs.loss.mean())
         flat.append(outputs.clipped)
     return torch.stack(losses).mean(), float(torch.cat(flat).float().mean())

@@ -64,7 +64,7 @@ class Killer(Progress):
 
 def seats_of(trainer: Any) -> list[int]:
     """The process ids of a run's seats."""
-    return trainer._components.models._seats.process_ids
+    return trainer._session.loaded.components.models._seats.process_ids
 
 
 @pytest.fixture(scope="module")

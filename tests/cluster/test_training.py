@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from helpers.paths import TINY
-from rlanything.algorithm.losses.base import LossInputs, LossOutputs
-from rlanything.algorithm.losses.registry import load_loss
+from rlanything.algorithm.losses import LossConfig, LossInputs, LossOutputs
 from rlanything.config.recipe import RecipeError
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
@@ -96,7 +95,7 @@ def test_a_run_goes_on_at_another_number_of_seats_and_says_so(
 
 
 def test_a_loss_of_a_notebook_and_adapters_travel_to_the_seats(tmp_path: Path) -> None:
-    clipped = load_loss("clipped")
+    clipped = LossConfig().function
 
     def doubled(inputs: LossInputs) -> LossOutputs:
         outputs = clipped(inputs)

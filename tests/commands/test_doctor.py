@@ -22,7 +22,7 @@ from rlanything.domains.base import Finding
 from rlanything.engines import shipped
 from rlanything.engines.hf.cache import RaggedCache
 from rlanything.progress import Progress
-from rlanything.runs.lock import RunLock
+from rlanything.runs.directory import run_lock
 from rlanything.runs.trainer import Trainer
 
 
@@ -103,7 +103,7 @@ def test_a_missing_recipe_or_run_is_named(run: Path, tmp_path: Path) -> None:
 
 
 def test_who_is_at_work_and_who_died_there_is_told(run: Path) -> None:
-    with RunLock(run):
+    with run_lock(run):
         (at_work,) = (each for each in check_run(run) if each.name == "lock")
         assert "is working in it" in at_work.text
     assert all(each.name != "lock" for each in check_run(run))

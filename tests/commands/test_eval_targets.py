@@ -13,11 +13,11 @@ from helpers.paths import RECIPES, TINY
 from rlanything.config.recipe import RecipeError
 from rlanything.domains.base import DomainError
 from rlanything.progress import Progress
-from rlanything.runs.eval_target import EvalRequest, SelectionRule, run_eval, selection_rule
+from rlanything.runs.eval_target import EvalArgs, SelectionRule, run_eval, selection_rule
 
 
-def request(target: str, split: str = "in_domain") -> EvalRequest:
-    return EvalRequest(target, split, 1, None, None, None, 1, 0)
+def request(target: str, split: str = "in_domain") -> EvalArgs:
+    return EvalArgs(target, split, 1, None, None, None, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ CODING = ["threads=1", "judge.samples_per_step=3"]
 def test_programs_are_chosen_by_every_method_and_what_it_took_is_told(method: str) -> None:
     target = str(RECIPES / "coding-nano.yaml")
     rule = selection_rule(f"{method}-3")
-    chosen = EvalRequest(target, "in_domain", 2, None, None, None, 1, 0, CODING, rule)
+    chosen = EvalArgs(target, "in_domain", 2, None, None, None, 1, 0, CODING, rule)
     result = run_eval(chosen, Progress(Console(quiet=True)))
     assert result.selection is not None
     assert result.cost is not None
@@ -120,6 +120,7 @@ def test_a_method_that_is_none_is_refused_with_those_there_are(text: str) -> Non
 @pytest.mark.parametrize("key", ["policy.model", "judge.model"])
 def test_a_run_is_asked_with_the_models_that_it_trained(tmp_path: Path, key: str) -> None:
     (tmp_path / "recipe.yaml").write_text(TINY.read_text(), encoding="utf-8")
+    (tmp_path / "run.sqlite").touch()
     asked = replace(request(str(tmp_path)), overrides=[f"{key}=nano"])
     with pytest.raises(RecipeError, match=f"{key}: .* is asked with the model that it trained"):
         run_eval(asked, Progress(Console(quiet=True)))

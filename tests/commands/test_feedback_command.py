@@ -1,5 +1,4 @@
 import gzip
-import inspect
 import json
 import subprocess
 import sys
@@ -13,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlanything.algorithm.feedback import FeedbackSettings, task_signals
-from rlanything.commands.feedback import feedback
-from rlanything.config.sections import FeedbackConfig
+from helpers.command import call
+from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings, RewardConfig
+from rlanything.algorithm.signals import task_signals
 from rlanything.rollout import long_lines
 from rlanything.rollout.signals import RolloutsError, Summary, write_signals
 
@@ -79,11 +78,20 @@ windows = st.sampled_from([(0.0, 1.0), (1 / 8, 7 / 8), (0.2, 0.8)])
         policy_lambda=st.sampled_from([0.0, 1.0, 1.7]),
         judge_lambda=st.sampled_from([0.25, 1.0, 4.0]),
         policy_reward=st.sampled_from(["integrated", "outcome", "judge"]),
-        policy_comparison=st.sampled_from(["step", "trajectory"]),
+        advantage=st.builds(
+            AdvantageConfig, name=st.sampled_from(["step", "trajectory", "leave_one_out"])
+        ),
         policy_window=windows,
         judge_window=windows,
-        judge_normalization=st.sampled_from(["step", "task"]),
-        judge_balance=st.sampled_from(["none", "outcome"]),
+        judge_reward=st.builds(
+            RewardConfig,
+            options=st.fixed_dictionaries(
+                {
+                    "normalization": st.sampled_from(["step", "task"]),
+                    "balance": st.sampled_from(["none", "outcome"]),
+                }
+            ),
+        ),
     ),
 )
 def test_a_file_gives_the_signals_that_the_loop_would_compute(rollouts, chosen):
@@ -160,8 +168,8 @@ def test_rollouts_come_in_at_stdin_and_signals_go_out_at_stdout(tmp_path):
 
 
 def test_states_that_no_line_holds_are_not_guessed(tmp_path):
-    with pytest.raises(RolloutsError, match="do not say in which state a step began"):
-        run(tmp_path, line(), settings=FeedbackSettings(policy_comparison="state"))
+    with pytest.raises(RolloutsError, match="advantage state needs states, which these lines lack"):
+        run(tmp_path, line(), settings=FeedbackSettings(advantage=AdvantageConfig(name="state")))
 
 
 def test_other_keys_empty_lines_and_a_missing_last_newline_do_not_matter(tmp_path):
@@ -359,12 +367,24 @@ def test_a_line_has_a_limit_also_where_it_is_packed(tmp_path, monkeypatch):
             write_signals(path, tmp_path / "out.jsonl", FeedbackSettings(), silent)
 
 
-def test_its_defaults_are_those_of_recipes():
-    defaults = FeedbackConfig().model_dump()
-    options = inspect.signature(feedback).parameters
-    shared = [name for name in defaults if name in options and name != "judge_lambda"]
-    assert len(shared) == len(defaults) - 1
-    assert {name: options[name].default for name in shared} == {
-        name: defaults[name] for name in shared
-    }
-    assert defaults["judge_lambda"] == defaults["policy_lambda"], "None: as the policy's"
+def test_its_settings_are_those_of_a_recipe(tmp_path, monkeypatch):
+    rollouts = tmp_path / "rollouts.jsonl"
+    rollouts.write_text("\n".join(line(trajectory=i, outcome=(-1) ** i) for i in range(4)))
+    changes = {"policy_lambda": 0.5, "judge_window": [0, 1], "advantage": "trajectory"}
+    changes["judge_reward"] = {"options": {"balance": "none"}}
+    for number, chosen in enumerate(({}, changes)):
+        ours, theirs = tmp_path / f"{number}", tmp_path / f"expected {number}"
+        words = [f"{key}={json.dumps(value)}" for key, value in chosen.items()]
+        assert call(monkeypatch, "feedback", str(rollouts), "--out", str(ours), *words) == 0
+        write_signals(rollouts, theirs, FeedbackSettings.model_validate(chosen), silent)
+        assert ours.read_text() == theirs.read_text()
+
+
+def test_a_setting_that_there_is_not_is_one_line(tmp_path, monkeypatch, capsys):
+    for words, said in (
+        (["policy_lamda=2"], "feedback.policy_lamda: unknown key, did you mean policy_lambda?"),
+        (["policy_lambda=-1"], "feedback.policy_lambda: input should be greater than or equal"),
+        (["advantage=gae"], "feedback.advantage: gae needs values"),
+    ):
+        assert call(monkeypatch, "feedback", "-", "--out", str(tmp_path / "out"), *words) == 2
+        assert said in capsys.readouterr().err.replace("\n", " ")

@@ -16,8 +16,8 @@ from helpers.command import call
 from helpers.paths import RECIPES, TINY
 from rlanything.config.roles import JudgeConfig
 from rlanything.roles.judges.base import Judge
-from rlanything.runs import judge_target
 from rlanything.runs.build import build_judge
+from rlanything.runs.judging import stored
 
 SMALL = ["loop.iterations=1", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
 SMALL += ["loop.max_steps=3", "environment.workers=0"]
@@ -111,7 +111,7 @@ def test_a_run_a_checkpoint_of_it_and_its_folder_are_one_judge_and_the_run_is_on
         used.append(config.model)
         return build_judge(config, *rest)
 
-    monkeypatch.setattr(judge_target, "build_judge", watched)
+    monkeypatch.setattr(stored, "build_judge", watched)
     results = [
         judged(capsys, monkeypatch, judge, "--trajectories", run)["rows"]
         for judge in (run, newest, newest / "judge")

@@ -118,6 +118,10 @@ PARTS = {
     "judge": {"name": "evil:part"},
     "adapter": {"name": "evil:Part"},
     "policy": {"loss": "evil:part", "engine": {"name": "evil:Part"}},
+    "feedback": {
+        "advantage": {"name": "evil:part", "options": {"limit": 5}},
+        "judge_reward": "evil:part",
+    },
     "evaluation": {
         "labeller": {"model": "strong", "engine": {"name": "evil:Part"}},
         "episodes": 2,
@@ -259,7 +263,11 @@ def test_what_is_no_domain_is_one_line(
         ),
         ("adapter.name='own:Mine'", "adapter own:Mine is no adapter: it lacks propose"),
         ("adapter.name='own:unannotated'", "adapter own:unannotated is no adapter: name a class"),
-        ("policy.loss='own:numbers'", "loss 'own:numbers' is no function"),
+        ("policy.loss='own:numbers'", "policy.loss: loss own:numbers is no function"),
+        (
+            "feedback.advantage='own:numbers'",
+            "feedback.advantage: advantage own:numbers is no function",
+        ),
         ("policy.engine.name='own:Mine'", "own:Mine is no engine"),
     ],
 )

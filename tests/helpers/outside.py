@@ -12,15 +12,40 @@ from collections import Counter
 CALLS = Counter()
 """,
     "loss": """
-from rlanything.algorithm.losses.clipped import clipped
+from pydantic import BaseModel
+
+from rlanything.algorithm.losses import ClipOptions, clipped
 from toys import CALLS
 
 
-def halved(inputs):
+class Factor(BaseModel):
+    factor: float = 1.0
+
+
+def scaled(inputs, options: Factor):
     CALLS["loss"] += 1
-    outputs = clipped(inputs)
-    outputs.loss.mul_(0.5)
+    CALLS["factor"] = options.factor
+    outputs = clipped(inputs, ClipOptions())
+    outputs.loss.mul_(options.factor)
     return outputs
+""",
+    "advantage": """
+from rlanything.algorithm.advantages import AdvantageInputs
+from rlanything.algorithm.options import Options
+from toys import CALLS
+
+
+class Fading(Options):
+    fading: float = 1.0
+
+
+def first_tokens(inputs: AdvantageInputs, options: Fading):
+    "The outcome, less of it for each later token of a response."
+    CALLS["advantage"] += 1
+    return [
+        [[outcome * options.fading**token for token in range(length)] for length in steps]
+        for outcome, steps in zip(inputs.outcomes, inputs.lengths)
+    ]
 """,
     "domain": """
 from rlanything.domains.base import InvalidTask, Observation, StepResult
@@ -125,7 +150,9 @@ raise RuntimeError("the toy box is locked")
 
 ENTRY_POINTS = """
 [rlanything.losses]
-halved = toys.loss:halved
+scaled = toys.loss:scaled
+[rlanything.advantages]
+first_tokens = toys.advantage:first_tokens
 [rlanything.domains]
 coin = toys.domain:Coin
 [rlanything.engines]
@@ -138,7 +165,8 @@ heads = toys.metric:heads
 toss = toys.command:toss
 """
 
-KINDS = ("losses", "domains", "engines", "judges", "adapters", "metrics", "commands")
+KINDS = ("losses", "advantages", "rewards", "domains", "engines", "judges", "adapters")
+KINDS += ("metrics", "commands")
 BROKEN = "".join(f"[rlanything.{kind}]\nbroken = toys.broken:toy\n" for kind in KINDS)
 
 

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, distributed
 
 from helpers.tiny import sample_of, tiny_model, tiny_recurrent_model
-from rlanything.algorithm.losses.base import LossInputs, LossOutputs
-from rlanything.algorithm.losses.registry import load_loss
+from rlanything.algorithm.losses import ClipOptions, LossInputs, LossOutputs, clipped
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.base import DivergedError, ModelError
 from rlanything.engines.hf.lora import add_adapters
@@ -54,7 +53,7 @@ def samples(count: int = 14, length: int = 24) -> list[tuple[str, Sample]]:
 
 def poisoned(inputs: LossInputs) -> LossOutputs:
     """A loss that is no number for samples of one advantage."""
-    outputs = load_loss("clipped")(inputs)
+    outputs = clipped(inputs, ClipOptions())
     bad = torch.isclose(inputs.advantages, torch.tensor(POISON).to(inputs.advantages))
     return replace(outputs, loss=outputs.loss.masked_fill(bad, float("nan")))
 
@@ -129,10 +128,10 @@ def learner_of(
     model = model or case.model()
     chosen = {"learning_rate": 0.0, "max_grad_norm": 1e9, "temperature": 1.0}
     chosen |= {"max_pack_tokens": 90} | case.settings | settings
+    chosen |= {"loss": poisoned} if case.poison else {}
     role = TrainedRoleConfig.model_validate(chosen)
     reference = case.reference and case.reference(model)
-    loss = poisoned if case.poison else None
-    return model, Learner(model, role, reference, loss, group)
+    return model, Learner(model, role, reference, group)
 
 
 def given(case: Case) -> list[tuple[str, Sample]]:

@@ -28,19 +28,15 @@ from helpers.tiny import (
     tiny_recurrent_model,
     tiny_sliding_model,
 )
-from rlanything.algorithm.losses.base import LossInputs, LossOutputs, LossSettings, with_kl
-from rlanything.algorithm.losses.registry import load_loss
+from rlanything.algorithm.losses import LossInputs, LossOutputs, with_kl
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.domains.registry import load_domain
 from rlanything.engines.base import Choices, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.loading import put
 from rlanything.engines.hf.model import LanguageModel, ModelError
 from rlanything.learning.learner import Learner
-from rlanything.plugins import PluginError
 from rlanything.records import Sample
-from rlanything.runs.build import build_components
 
 ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 KINDS = {
@@ -113,10 +109,9 @@ def sample_loss(
     new: torch.Tensor, old: torch.Tensor, advantage: float, settings: TrainedRoleConfig
 ) -> torch.Tensor:
     """The mean loss of a sample's chosen tokens, whose log-probs are `new` and `old` [tokens]."""
-    chosen = LossSettings(settings.clip_range, settings.clip_range_high, settings.kl_weight)
     advantages, one_sample = torch.full_like(new, advantage), torch.zeros(len(new)).long()
-    return load_loss(settings.loss)(
-        LossInputs(new, old, advantages, one_sample, 1, chosen)
+    return settings.loss.function(
+        LossInputs(new, old, advantages, one_sample, 1, settings.kl_weight)
     ).loss.mean()
 
 
@@ -300,10 +295,39 @@ def test_with_every_loss_the_gradient_is_that_of_separate_sequences_whatever_the
     model = in_float64(tiny_model(scale=0.2))
     samples = tried(0, 1.0, model)
     assert samples is not None
-    high = {} if loss == "reinforce" else {"clip_range": 0.05, "clip_range_high": 0.1}
+    clip = {} if loss == "reinforce" else {"clip_range": 0.05, "clip_range_high": 0.1}
+    by_name = {"name": loss, "options": clip}
     for limit in (1, 12, 25, 1000):
-        chosen = role(learning_rate=0, loss=loss, packing=packing, max_pack_tokens=limit, **high)
+        chosen = role(learning_rate=0, loss=by_name, packing=packing, max_pack_tokens=limit)
         assert_same_gradient(model, samples, chosen, 1e-10)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(-2, 2).filter(bool), st.sampled_from(["clipped", "gspo", "reinforce"]))
+def test_a_constant_advantage_of_each_token_is_that_of_the_sample_bit_for_bit(advantage, loss):
+    sample = sample_of([10, 11], [20, 21, 22], advantage, [-5.0, -4.0, -6.0])
+    other = sample_of([10, 12], [23, 24], -0.5, [-5.0, -4.0])
+    moved: list[torch.Tensor] = []
+    for own in (advantage, (advantage,) * 3):
+        model = tiny_model(scale=0.2)
+        pair = [replace(sample, advantage=own), other]
+        Learner(model, role(loss=loss)).update(in_one_task(pair), seed=0)
+        moved.append(weights(model))
+    assert torch.equal(*moved)
+
+
+def test_each_token_trains_on_its_own_advantage():
+    model = in_float64(tiny_model(scale=0.2))
+    sample = sample_of([10, 11], [20, 21, 22], 1.0, [-5.0] * 3)
+    by_token = replace(sample, advantage=(0.0, 2.0, -1.0))
+    Learner(model, role(learning_rate=0, loss="reinforce", kl_weight=0)).update(
+        in_one_task([by_token]), seed=0
+    )
+    found = gradient(model)
+    model.network.zero_grad()
+    logprobs = plain_logprobs(model, sample.completion, 1.0)
+    (-(2.0 * logprobs[1] - logprobs[2]) / 3).backward()
+    torch.testing.assert_close(found, gradient(model), rtol=1e-10, atol=1e-10)
 
 
 def test_two_samples_with_one_response_train_on_their_own_advantages():
@@ -663,7 +687,7 @@ def test_a_loss_of_ones_own_trains_as_a_name_and_as_a_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "own_losses.py").write_text(
-        "from rlanything.algorithm.losses.base import LossInputs, LossOutputs, with_kl\n"
+        "from rlanything.algorithm.losses import LossInputs, LossOutputs, with_kl\n"
         "def likelier(inputs: LossInputs) -> LossOutputs:\n"
         "    return with_kl(inputs, -inputs.new_logprobs)\n"
     )
@@ -674,7 +698,7 @@ def test_a_loss_of_ones_own_trains_as_a_name_and_as_a_function(
     statistics = Learner(named, role(loss="own_losses:likelier")).update(samples, seed=0)
     assert statistics["clip_share"] == 0
     assert statistics["updates"] == 1
-    Learner(handed, role(), loss=raised_log_probs).update(samples, seed=0)
+    Learner(handed, role(loss=raised_log_probs)).update(samples, seed=0)
     torch.testing.assert_close(weights(handed), weights(named), rtol=0, atol=0)
     before, after = (
         plain_logprobs(model, samples[0][1].completion).sum() for model in (start, named)
@@ -683,17 +707,14 @@ def test_a_loss_of_ones_own_trains_as_a_name_and_as_a_function(
 
 
 def test_an_unknown_loss_is_one_line() -> None:
-    with pytest.raises(PluginError, match=r"^unknown loss 'ppo': use one of .*$"):
-        Learner(tiny_model(), role(loss="ppo"))
-    recipe = load_recipe(TINY, ["policy.loss=ppo"])
-    with pytest.raises(RecipeError, match=r"^policy\.loss: unknown loss 'ppo': use one of .*$"):
-        build_components(recipe, load_domain(recipe.domain.name, recipe.domain.options))
+    with pytest.raises(RecipeError, match=r"policy\.loss: unknown loss 'ppo': use one of .*$"):
+        load_recipe(TINY, ["policy.loss=ppo"])
 
 
 def test_a_loss_that_takes_the_mean_itself_is_refused() -> None:
     samples = in_one_task([sample_of([10, 11], [20, 21], 1.0, [-4.0, -5.0])])
     with pytest.raises(ValueError, match=r"mean_of_tokens: .* one number a token"):
-        Learner(tiny_model(), role(), loss=mean_of_tokens).update(samples, seed=0)
+        Learner(tiny_model(), role(loss=mean_of_tokens)).update(samples, seed=0)
 
 
 def test_losses_are_told_which_tokens_belong_to_which_sample_and_see_samples_whole() -> None:
@@ -711,7 +732,7 @@ def test_losses_are_told_which_tokens_belong_to_which_sample_and_see_samples_who
     ]
     for limit in (1, 6, 1000):
         seen.clear()
-        Learner(tiny_model(), role(max_pack_tokens=limit), loss=watched).update(
+        Learner(tiny_model(), role(max_pack_tokens=limit, loss=watched)).update(
             in_one_task([*samples[:2], forced, *samples[2:]]), seed=0
         )
         lengths: list[int] = []

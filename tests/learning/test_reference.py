@@ -10,8 +10,7 @@ import torch
 
 from helpers.paths import TINY
 from helpers.tiny import model_here, plain_logprobs, sample_of, tiny_model
-from rlanything.algorithm.losses.base import LossInputs, LossSettings
-from rlanything.algorithm.losses.clipped import clipped
+from rlanything.algorithm.losses import LossConfig, LossInputs
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.domains.registry import load_domain
@@ -47,9 +46,9 @@ def test_the_reference_model_adds_k3_of_its_own_log_probs_to_the_loss():
     first = torch.tensor([-1.5, -0.5], dtype=torch.float64)
     advantages = torch.ones(2, dtype=torch.float64)
     tokens = new, old, advantages, torch.tensor([0, 0]), 1
-    weights = LossSettings(kl_weight=0, reference_kl_weight=0.3)
-    held = clipped(LossInputs(*tokens, weights, reference_logprobs=first))
-    free = clipped(LossInputs(*tokens, LossSettings(kl_weight=0)))
+    clipped = LossConfig().function
+    held = clipped(LossInputs(*tokens, reference_kl_weight=0.3, reference_logprobs=first))
+    free = clipped(LossInputs(*tokens))
     expected = [k3(-1.0, -1.5), k3(-2.0, -0.5)]
     assert held.reference_kl is not None
     assert held.reference_kl.tolist() == pytest.approx(expected)

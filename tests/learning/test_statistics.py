@@ -7,17 +7,16 @@ import math
 import torch
 
 from helpers.tiny import sample_of
-from rlanything.algorithm.losses.base import LossInputs, LossSettings
-from rlanything.algorithm.losses.registry import load_loss
+from rlanything.algorithm.losses import LossConfig, LossInputs
 from rlanything.learning.padding import pad
 from rlanything.learning.statistics import Totals
 
 
 def add(totals: Totals, new: torch.Tensor) -> None:
     """Adds a pass over one sample whose old log-probs are -1."""
-    old, settings = torch.full_like(new, -1.0), LossSettings(0.2, None, 0.01)
+    old = torch.full_like(new, -1.0)
     samples = torch.zeros(len(new)).long()
-    outputs = load_loss("clipped")(LossInputs(new, old, torch.ones(len(new)), samples, 1, settings))
+    outputs = LossConfig().function(LossInputs(new, old, torch.ones(len(new)), samples, 1, 0.01))
     totals.mismatch.add(new, old)
     [batch] = pad([sample_of([5], [6] * len(new))], 64)
     totals.add(batch, outputs.loss.mean(), outputs, -new)

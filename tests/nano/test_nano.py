@@ -34,7 +34,7 @@ from rlanything.nano.step_domains import BLANK, StepDomainBuilder
 from rlanything.plugins import PluginError
 from rlanything.progress import Progress
 from rlanything.records import Sample, Task
-from rlanything.runs.eval_target import EvalRequest, run_eval
+from rlanything.runs.eval_target import EvalArgs, run_eval
 
 QUIET = Progress(Console(quiet=True))
 
@@ -132,7 +132,7 @@ def test_the_models_that_see_start_above_the_gate_and_win_little_without_looking
 @pytest.mark.slow
 def test_the_shipped_policy_reaches_the_starting_gate_on_in_domain_games() -> None:
     steps = card()["plan"]["max_steps"]
-    request = EvalRequest("nano", "in_domain", 480, None, steps, 1.0, 1, 2)
+    request = EvalArgs("nano", "in_domain", 480, None, steps, 1.0, 1, 2)
     success = run_eval(request, QUIET).evaluation.success
     assert success is not None
     assert 0.3 <= success.estimate <= 0.55

@@ -612,7 +612,8 @@ def test_a_config_that_says_too_little_is_one_line(content, said, tmp_path: Path
 
 def test_the_papers_recipe_has_the_papers_settings(paper):
     for role in (paper.policy, paper.judges["judge"]):
-        assert (role.clip_range, role.kl_weight, role.learning_rate) == (0.2, 0.01, 1e-6)
+        assert (role.kl_weight, role.learning_rate) == (0.01, 1e-6)
+        assert (role.loss.name, role.loss.options) == ("clipped", {"clip_range": 0.2})
         assert role.temperature == 0.8
     assert paper.judges["judge"].samples_per_step == 3
     assert (paper.loop.tasks_per_iteration, paper.loop.rollouts_per_task) == (16, 8)

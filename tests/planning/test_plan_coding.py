@@ -268,7 +268,8 @@ def test_the_papers_coding_recipe_fits_as_its_head_says(recipes, monkeypatch):
 def test_the_papers_coding_recipe_has_the_papers_settings(recipes):
     recipe = load_recipe(recipes / "coding-qwen2.5-7b.yaml", [CODING])
     for role in (recipe.policy, recipe.judges["judge"]):
-        assert (role.clip_range, role.kl_weight, role.learning_rate) == (0.2, 0.01, 1e-6)
+        assert (role.kl_weight, role.learning_rate) == (0.01, 1e-6)
+        assert (role.loss.name, role.loss.options) == ("clipped", {"clip_range": 0.2})
     assert (recipe.policy.temperature, recipe.judges["judge"].temperature) == (1.0, 0.8)
     assert recipe.judges["judge"].samples_per_step == recipe.loop.rollouts_per_task == 32
     assert (recipe.loop.tasks_per_iteration, recipe.loop.iterations) == (64, 300)

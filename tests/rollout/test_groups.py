@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from helpers.scripted import judged
 from rlanything.algorithm.curriculum import direction
-from rlanything.algorithm.feedback import FeedbackSettings, task_signals
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.signals import task_signals
 from rlanything.records import Completion, Sample, Task
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, shuffled
 

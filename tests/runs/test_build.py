@@ -66,7 +66,8 @@ def test_a_judges_model_is_made_once() -> None:
         made.append(object())
         return made[-1]
 
-    build_judge(recipe.judge, load_domain(recipe.domain.name, recipe.domain.options), make)
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    build_judge(recipe.judges["judge"], domain, make)
     assert len(made) == 1
 
 
@@ -92,8 +93,6 @@ def test_feedback_on_judged_steps_is_refused_where_the_judge_writes_tests() -> N
         check_feedback(recipe, load_domain(recipe.domain.name, recipe.domain.options))
 
     check()
-    check("judge.name=own:judge", "feedback.judge_balance=none")
-    with pytest.raises(
-        RecipeError, match=r"feedback.judge_balance changes nothing .* leave it out"
-    ):
-        check("feedback.judge_balance=none")
+    check("judge.name=own:judge", "feedback.judge_reward.options.balance=none")
+    with pytest.raises(RecipeError, match=r"feedback.judge_reward changes nothing .* leave it out"):
+        check("feedback.judge_reward.options.balance=none")

@@ -14,8 +14,9 @@ from helpers.paths import TINY
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import load_model
 from rlanything.progress import Progress
-from rlanything.runs import directory, eval_target
+from rlanything.runs import directory
 from rlanything.runs.store.store import Store
+from rlanything.runs.target import RunTarget
 from rlanything.runs.trainer import Trainer
 
 QUIET = Progress(Console(quiet=True))
@@ -55,7 +56,5 @@ def test_a_run_resumed_on_another_day_is_the_same_run(tmp_path, monkeypatch):
     Trainer.resume(parted, overrides=["loop.iterations=2"], progress=QUIET).train()
     assert dump(parted) == dump(whole)
     assert dump(begin("later", 2)) != dump(whole)
-    request = SimpleNamespace(target=str(parted))
-    day = eval_target._day(request)  # pyright: ignore[reportArgumentType]
-    assert day is not None
+    day = RunTarget(str(parted)).day
     assert day.day == 3

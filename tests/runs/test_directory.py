@@ -22,10 +22,9 @@ from helpers.report_runs import make_run
 from rlanything.commands import doctor
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.runs.checkpoint import forget, problems, prune, saved_iterations
-from rlanything.runs.directory import check_run, create_run, day_begun, now
-from rlanything.runs.inside import NAMES, RunDirectoryError
-from rlanything.runs.lock import RunLock, find_holder
+from rlanything.runs.directory import check_run, create_run, day_begun, find_holder, now, run_lock
 from rlanything.runs.open import open_run
+from rlanything.runs.paths import NAMES, RunDirectoryError
 from rlanything.runs.recovery import last_position, recover
 from rlanything.runs.report.writing import write_report
 from rlanything.runs.store.database import StoreError
@@ -196,7 +195,7 @@ def test_a_report_is_not_written_through_a_link(tmp_path: Path, secret: Path) ->
 def test_the_lock_writes_and_empties_no_other_file(tmp_path: Path, secret: Path) -> None:
     run = stranger(tmp_path)
     (run / "lock").symlink_to(secret)
-    with pytest.raises(RunDirectoryError) as caught, RunLock(run):
+    with pytest.raises(RunDirectoryError) as caught, run_lock(run):
         pass
     one_line(caught, str(run / "lock"), "is a link")
     with pytest.raises(RunDirectoryError, match="is a link"):

@@ -43,7 +43,7 @@ from rlanything.runs.checkpoint import CheckpointError
 from rlanything.runs.directory import explain
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.metrics.measuring import read
-from rlanything.runs.stopping import NothingPlayed
+from rlanything.runs.session import NothingPlayed
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer

@@ -16,7 +16,8 @@ from helpers.events import points
 from helpers.scripted import judged
 from rlanything import plugins
 from rlanything.algorithm.curriculum import Pool
-from rlanything.algorithm.feedback import FeedbackSettings, task_signals
+from rlanything.algorithm.feedback import FeedbackSettings, RewardConfig
+from rlanything.algorithm.signals import task_signals
 from rlanything.config.recipe import load_recipe
 from rlanything.loop import IterationResult
 from rlanything.records import Task
@@ -32,7 +33,7 @@ from rlanything.runs.results import IterationRecord, Numbers
 from rlanything.runs.store.store import Store
 from rlanything.runs.trackers import tracking
 
-SETTINGS = FeedbackSettings(judge_balance="none")
+SETTINGS = FeedbackSettings(judge_reward=RewardConfig(options={"balance": "none"}))
 
 
 def group(name: str, outcomes: list[int], candidate: bool = False) -> RolloutGroup:

@@ -61,7 +61,7 @@ def writable() -> set[str]:
         pool=Pool([Task("t", "do")], 0.2, 0.8),
         judge_counts={"judge": {"t": shares}},
         usage=usage,
-        seconds=dict.fromkeys(phases("loop.py", "runs/trainer.py", *files), 1.0),
+        seconds=dict.fromkeys(phases("loop.py", "runs/session.py", *files), 1.0),
         distance=lambda one, other: 0.0,
     )
     counts: dict[str, Counts] = {"t": {GOOD: (1, 1), BAD: (1, 1), AGREEING: (1, 1), **shares}}

@@ -17,10 +17,10 @@ from helpers.tiny import tiny_model
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
 from rlanything.roles.judges import llm
-from rlanything.runs.eval_target import EvalRequest, run_eval
-from rlanything.runs.inside import IMAGES
-from rlanything.runs.judge_target import JudgeEvalRequest, run_judge_eval
-from rlanything.runs.retention import retain
+from rlanything.runs.eval_target import EvalArgs, run_eval
+from rlanything.runs.judging.stored import JudgeEvalArgs, run_judge_eval
+from rlanything.runs.paths import IMAGES
+from rlanything.runs.recovery import retain
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 from rlanything.studies.judge_check.run_check import check_judge
@@ -96,10 +96,10 @@ def test_an_evaluation_outside_of_a_run_shows_images_and_keeps_none(
 
 def test_commands_show_images_of_a_run_and_of_their_own_episodes(run: Path) -> None:
     kept = sorted((run / IMAGES).iterdir())
-    request = EvalRequest(str(run), "in_domain", 2, None, None, None, 1, 0, allow_code=True)
+    request = EvalArgs(str(run), "in_domain", 2, None, None, None, 1, 0, allow_code=True)
     assert len(run_eval(request, QUIET).evaluation.trajectories) == 2
     judged = run_judge_eval(
-        JudgeEvalRequest(str(run), run, iteration=1, episodes=2, allow_code=True), QUIET
+        JudgeEvalArgs(str(run), run, iteration=1, episodes=2, allow_code=True), QUIET
     )
     assert judged.steps == 4
     assert sorted((run / IMAGES).iterdir()) == kept
@@ -162,7 +162,7 @@ def test_a_judge_looks_at_the_episodes_that_it_is_always_evaluated_on(
     assert len(kept) == 2
     assert len(looked_at) == 4
     with asked_of_judges(monkeypatch) as shown:
-        request = JudgeEvalRequest(str(examined), examined, episodes=2, allow_code=True)
+        request = JudgeEvalArgs(str(examined), examined, episodes=2, allow_code=True)
         assert run_judge_eval(request, QUIET).steps == 4
     assert set(shown) == looked_at
     with asked_of_judges(monkeypatch) as shown:

@@ -16,9 +16,9 @@ import pytest
 from helpers.command import call
 from helpers.report_runs import make_run
 from rlanything.commands.doctor import _store
-from rlanything.runs.inside import RunDirectoryError
-from rlanything.runs.lock import RunLock
+from rlanything.runs.directory import run_lock
 from rlanything.runs.open import open_run
+from rlanything.runs.paths import RunDirectoryError
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.schema import strange_values
 from rlanything.runs.store.store import Store
@@ -175,6 +175,6 @@ def test_a_second_name_of_a_file_is_not_written(name: str, run: Path, tmp_path: 
     own.write_text("mine")
     (run / name).unlink(missing_ok=True)
     os.link(own, run / name)
-    with pytest.raises(RunDirectoryError, match="has another name elsewhere"), RunLock(run):
+    with pytest.raises(RunDirectoryError, match="has another name elsewhere"), run_lock(run):
         pass
     assert own.read_text() == "mine"

@@ -23,9 +23,10 @@ from rlanything.commands.doctor import check_run
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.progress import Progress
 from rlanything.runs.checkpoint import CheckpointError, problems
-from rlanything.runs.lock import LockedError, RunLock
+from rlanything.runs.directory import LockedError, run_lock
 from rlanything.runs.open import open_run
 from rlanything.runs.report.facts import Reader
+from rlanything.runs.session import Session
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, policy_gains, success
@@ -244,13 +245,13 @@ def test_a_run_whose_directory_goes_away_ends_with_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    keep = Trainer._keep
+    keep = Session._keep
 
-    def then_delete(trainer: Trainer, *given: Any) -> Any:
+    def then_delete(session: Session, *given: Any) -> Any:
         shutil.rmtree(run)
-        return keep(trainer, *given)
+        return keep(session, *given)
 
-    monkeypatch.setattr(Trainer, "_keep", then_delete)
+    monkeypatch.setattr(Session, "_keep", then_delete)
     changes = ["evaluation.episodes=0", "loop.tasks_per_iteration=1", "loop.iterations=1"]
     assert call(monkeypatch, "train", str(TINY), f"run_dir={run}", *TINIER, *changes) == 2
     printed = " ".join(capsys.readouterr().err.split())
@@ -305,8 +306,9 @@ def test_a_second_process_is_refused_by_pid(undisturbed: Path) -> None:
         [
             sys.executable,
             "-c",
-            "import sys, time; from pathlib import Path; from rlanything.runs.lock import RunLock\n"
-            "with RunLock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)",
+            "import sys, time; from pathlib import Path\n"
+            "from rlanything.runs.directory import run_lock\n"
+            "with run_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)",
             undisturbed,
         ],
         stdout=subprocess.PIPE,
@@ -320,7 +322,7 @@ def test_a_second_process_is_refused_by_pid(undisturbed: Path) -> None:
         holder.kill()
         holder.wait()
     # What a killed process leaves is no obstacle, and this process is not told to kill itself.
-    with RunLock(undisturbed), pytest.raises(LockedError, match="an iterator over its run is"):
+    with run_lock(undisturbed), pytest.raises(LockedError, match="an iterator over its run is"):
         Trainer.resume(undisturbed, progress=QUIET).train()
 
 

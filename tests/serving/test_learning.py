@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from rlanything.cli import app
 from rlanything.config.recipe import RecipeError
 from rlanything.progress import progress_of
-from rlanything.runs.judge_source import JudgeSource
-from rlanything.runs.learning_judge import open_learning_judge
-from rlanything.runs.lock import LockedError
+from rlanything.runs.directory import LockedError
+from rlanything.runs.judging.learning import open_learning_judge
+from rlanything.runs.judging.source import JudgeSource
 from rlanything.runs.recovery import last_position
 from rlanything.runs.trainer import Trainer
 from rlanything.serving import learning as remembering

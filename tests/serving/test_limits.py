@@ -20,8 +20,8 @@ from rlanything.commands.serve import ServeError
 from rlanything.progress import progress_of
 from rlanything.records import JudgedTrajectory
 from rlanything.roles.judges.base import StepJudge
-from rlanything.runs.judge_source import JudgeSource
-from rlanything.runs.learning_judge import open_learning_judge
+from rlanything.runs.judging.learning import open_learning_judge
+from rlanything.runs.judging.source import JudgeSource
 from rlanything.serving import bodies, connections
 from rlanything.serving.app import judge_app
 from rlanything.serving.batching import BatchingJudge

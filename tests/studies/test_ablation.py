@@ -204,7 +204,7 @@ def test_an_arm_takes_the_judge_that_another_trained_and_waits_for_it(
     for seed in (0, 1):
         own = load_recipe(out / "alone6" / f"seed-{seed}" / "recipe.yaml")
         judge = out / "four4" / f"seed-{seed}" / "checkpoints" / "iter-00001" / "judge"
-        assert own.judge.model == str(judge)
+        assert own.judges["judge"].model == str(judge)
         assert ended.index(f"four4, seed {seed}") < ended.index(f"alone6, seed {seed}")
     assert run(recipe, arms=taking)[1].count("4 of 4 runs are there already") == 1
 

@@ -26,12 +26,19 @@ def changed(name: str) -> dict[str, Any]:
     plain = load_recipe(QUICKSTART).model_dump()
     arm = load_recipe(QUICKSTART, ARMS[name].overrides).model_dump()
     return {
-        f"{section}.{key}": value
-        for section, values in arm.items()
-        if isinstance(values, dict)
-        for key, value in values.items()
-        if value != plain[section][key]
+        key.removeprefix("roles."): value
+        for key, value in flat(arm).items()
+        if value != flat(plain).get(key)
     }
+
+
+def flat(data: dict[str, Any], *place: str) -> dict[str, Any]:
+    """Returns the values of nested mappings by their dotted keys."""
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        inner = isinstance(value, dict)
+        values |= flat(value, *place, key) if inner else {".".join([*place, key]): value}
+    return values
 
 
 @pytest.mark.parametrize("name", ARMS)
@@ -69,12 +76,18 @@ def test_every_arm_is_a_recipe(recipe: str, name: str) -> None:
         ("policy_lambda_0.25", {"feedback.policy_lambda": 0.25}),
         ("policy_lambda_4", {"feedback.policy_lambda": 4.0}),
         ("judge_lambda_4", {"feedback.judge_lambda": 4.0}),
-        ("compare_trajectory", {"feedback.policy_comparison": "trajectory"}),
-        ("compare_state", {"feedback.policy_comparison": "state"}),
-        ("plain", {"feedback.judge_balance": "none"}),
-        ("balanced", {}),
-        ("anchored", {"feedback.judge_balance": "none", "judge.reference_kl_weight": 0.1}),
-        ("balanced_anchored", {"judge.reference_kl_weight": 0.1}),
+        ("compare_trajectory", {"feedback.advantage.name": "trajectory"}),
+        ("compare_state", {"feedback.advantage.name": "state"}),
+        ("plain", {"feedback.judge_reward.options.balance": "none"}),
+        ("balanced", {"feedback.judge_reward.options.balance": "outcome"}),
+        (
+            "anchored",
+            {"feedback.judge_reward.options.balance": "none", "judge.reference_kl_weight": 0.1},
+        ),
+        (
+            "balanced_anchored",
+            {"feedback.judge_reward.options.balance": "outcome", "judge.reference_kl_weight": 0.1},
+        ),
         ("shuffled", {"loop.shuffle_advantages": True}),
         ("unmoved", {"policy.learning_rate": 0.0, "judge.learning_rate": 0.0}),
     ],
@@ -105,7 +118,7 @@ ROLLOUTS = st.lists(st.tuples(OUTCOMES, OUTCOMES, SCORES), min_size=1, max_size=
 def samples(arm: str, outcomes: Sequence[int], scores: Sequence[list[list[int]]]) -> list[Sample]:
     """What the rollouts of one task teach the policy and the judge in an arm of the quickstart."""
     recipe = load_recipe(QUICKSTART, ARMS[arm].overrides)
-    judge, settings = StepJudge(), recipe.feedback.settings()
+    judge, settings = StepJudge(), recipe.feedback
     both = zip(scores, outcomes, strict=True)
     members = [judged(str(i), own, o) for i, (own, o) in enumerate(both)]
     whole = [replace(m, trajectory=replace(m.trajectory, task=Task("t", ""))) for m in members]

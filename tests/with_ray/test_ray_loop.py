@@ -39,7 +39,7 @@ def trainer(run: Path, *more: str, progress: Progress = QUIET) -> Trainer:
 def train(begun: Trainer) -> None:
     """Runs to the end, and gives the seats back at once."""
     begun.train()
-    begun._components.models.close()
+    begun._session.loaded.components.models.close()
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ class Blow(Progress):
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         self._seen += name == self._phase
         if self._seen == 2 and name == self._phase:
-            strike = self._aim(self.trainer._components.models._seats)
+            strike = self._aim(self.trainer._session.loaded.components.models._seats)
             threading.Thread(target=self._strike, args=(strike,), daemon=True).start()
         with super().phase(name, total, unit) as advance:
             yield advance
@@ -82,7 +82,7 @@ def struck(run: Path, blow: Blow) -> list[str]:
     blow.trainer = trainer(run, *ON_RAY, progress=blow)
     train(blow.trainer)
     assert blow.fell == 1
-    return [each for each in blow.warnings if "started anew" in each]
+    return [each for each in blow.warnings if "started again" in each]
 
 
 def answers(run: Path) -> tuple[list[Any], list[Any]]:
@@ -149,6 +149,6 @@ def test_a_run_that_was_left_resumes(undisturbed: Path, tmp_path: Path) -> None:
     iterations = iter(begun)
     assert next(iterations).number == 1
     iterations.close()  # pyright: ignore[reportAttributeAccessIssue]
-    begun._components.models.close()
+    begun._session.loaded.components.models.close()
     train(Trainer.resume(run, progress=QUIET))
     assert fingerprint(run) == fingerprint(undisturbed)

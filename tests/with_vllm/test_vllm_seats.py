@@ -44,7 +44,7 @@ def test_both_engines_have_every_update_also_one_that_was_killed_and_a_seat_too(
     )
 
     def seats() -> list[int]:
-        return trainer._components.models._seats.process_ids
+        return trainer._session.loaded.components.models._seats.process_ids
 
     first = seats()
     for record in trainer:

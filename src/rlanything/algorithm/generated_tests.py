@@ -7,15 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rlanything.algorithm.feedback import (
-    FeedbackSettings,
-    Floats,
-    TaskSignals,
-    in_window,
-    moments,
-    standardize,
-    task_signals,
-)
+from rlanything.algorithm.feedback import FeedbackSettings, Floats, moments, standardize
+from rlanything.algorithm.signals import TaskSignals, in_window, task_signals
 
 UNREADABLE_TEST = -1.0
 """The reward of a generated test of which no program's score is known: no better than the worst
@@ -50,6 +43,7 @@ def unit_test_signals(
     scores: npt.ArrayLike,
     settings: FeedbackSettings,
     rewards: Sequence[float | None] | None = None,
+    lengths: Sequence[Sequence[int]] | None = None,
 ) -> TaskSignals:
     """Does as `task_signals` for episodes of one step whose m judgements are tests that all of them
     share: scores [G, m]. The judge's advantages, `unit_test_feedback` standardized over the task's
@@ -57,7 +51,8 @@ def unit_test_signals(
     table = np.asarray(scores)
     # All programs of a task are written in one state.
     states = [("",)] * len(table)
-    signals = task_signals(outcomes, list(table[:, None, :]), settings, rewards, states)
+    steps = list(table[:, None, :])
+    signals = task_signals(outcomes, steps, settings, rewards, states, lengths=lengths)
     advantages = np.zeros(table.shape[1])
     if in_window(signals.accuracy, settings.judge_window):
         earned = unit_test_feedback(outcomes, table)

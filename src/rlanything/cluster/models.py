@@ -12,7 +12,6 @@ import torch
 import torch.utils.deterministic
 from torch import distributed
 
-from rlanything.algorithm.losses.base import Loss
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
 from rlanything.engines.base import Engine, ModelError
@@ -42,8 +41,6 @@ class RoleSource:
     """A folder with the weights that it continues with; None: the recipe's model."""
     seed: int = 0
     """Where new adapters begin."""
-    loss: Loss | None = None
-    """A loss that is an object; None: the one that the role names."""
     images: tuple[Path, ...] = ()
     """Folders in which images lie that it may be shown."""
 
@@ -135,7 +132,7 @@ def load_trained(
     # What generates needs every weight at every token; what learns is about to be divided.
     model = learning if group.mesh is None else _copy(learning, group)
     # It may refuse the model, which is sooner said than an engine started.
-    learner = Learner(learning, role, reference, source.loss, group)
+    learner = Learner(learning, role, reference, group)
     engine = build_engine(model, source.role, name)
     return TrainedModel(model, engine, learning, learner, group, offload)
 

@@ -69,12 +69,12 @@ def check_installation() -> list[Finding]:
 def check_run(directory: Path, allow_code: bool = False) -> list[Finding]:
     """Checks the recipe, the lock, the store and the checkpoints of a run; nothing else of one with
     links in it."""
-    from rlanything.runs.inside import RunDirectoryError, check_plain
+    from rlanything.runs.paths import RunDirectoryError, reject_links
 
     if not directory.is_dir():
         return [Finding("run", "error", f"{directory}: there is no such directory; check the path")]
     try:
-        check_plain(directory)
+        reject_links(directory)
     except RunDirectoryError as error:
         return [Finding("files", "error", str(error))]
     return [
@@ -180,8 +180,7 @@ def _recipe(path: Path, allow_code: bool) -> Finding:
 
 
 def _lock(directory: Path) -> list[Finding]:
-    from rlanything.runs.directory import served_from
-    from rlanything.runs.lock import find_holder
+    from rlanything.runs.directory import find_holder, served_from
     from rlanything.runs.store.database import StoreError
 
     holder = find_holder(directory)

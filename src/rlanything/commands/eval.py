@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rlanything.commands.judge import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal, show, write_json
@@ -47,13 +48,14 @@ def evaluate_target(
             "best-of-8; for programs also mpsc-8, alphacodium-8 or s-star-8.",
         ),
     ] = None,
+    role: ROLE = None,
     allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure success on held-out tasks, with its 95% interval."""
-    from rlanything.runs.eval_target import EvalRequest, run_eval, selection_rule
+    from rlanything.runs.eval_target import EvalArgs, run_eval, selection_rule
 
-    request = EvalRequest(
+    request = EvalArgs(
         target,
         split,
         episodes,
@@ -65,6 +67,7 @@ def evaluate_target(
         overrides or [],
         selection_rule(select) if select else None,
         allow_code,
+        role,
     )
     progress = Progress(Terminal(stderr=True))
     result = run_eval(request, progress)

@@ -13,7 +13,7 @@ from rlanything.progress import Progress
 from rlanything.terminal import Terminal
 
 if TYPE_CHECKING:
-    from rlanything.runs.judge_file import JudgedFile
+    from rlanything.runs.judging.file import JudgedFile
 
 JUDGE = Annotated[
     str,
@@ -33,6 +33,9 @@ DOMAIN = Annotated[
         "plain ones for others."
     ),
 ]
+ROLE = Annotated[
+    str | None, typer.Option(help="Name of the judge, in a recipe or run that has several.")
+]
 
 
 def judge(
@@ -46,6 +49,7 @@ def judge(
     out: Annotated[Path, typer.Option(help="File to write the scores to; must not exist.")],
     overrides: OVERRIDES = None,
     domain: DOMAIN = None,
+    role: ROLE = None,
     seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
     win_at: WIN_AT = None,
     line_format: Annotated[
@@ -65,12 +69,12 @@ def judge(
     "scores" and "judgements" at each step: what `rlanything feedback` reads. Interrupted, the same
     command goes on where it was.
     """
-    from rlanything.runs.judge_file import JudgeFileRequest, run_judge_file
-    from rlanything.runs.judge_source import JudgeSource
+    from rlanything.runs.judging.file import JudgeFileArgs, run_judge_file
+    from rlanything.runs.judging.source import JudgeSource
 
-    source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
+    source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code, role)
     columns = tuple(reward or ())
-    request = JudgeFileRequest(rollouts, source, out, seed, win_at, line_format, columns)
+    request = JudgeFileArgs(rollouts, source, out, seed, win_at, line_format, columns)
     progress = Progress(Terminal(stderr=True))
     result = run_judge_file(request, progress)
     earlier = f" ({result.earlier} of them before an interruption)" if result.earlier else ""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rlanything.commands.judge import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal, show, write_json
@@ -15,6 +16,7 @@ from rlanything.terminal import Terminal, show, write_json
 def judge_check(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     episodes: Annotated[int, typer.Option(min=1, help="Steps are drawn from this many.")] = 32,
+    role: ROLE = None,
     allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
@@ -22,7 +24,7 @@ def judge_check(
     from rlanything.studies.judge_check.run_check import check_judge
 
     progress = Progress(Terminal(stderr=True))
-    result = check_judge(run, episodes, progress, allow_code=allow_code)
+    result = check_judge(run, episodes, progress, allow_code=allow_code, role=role)
     if as_json:
         write_json(result.to_json())
     else:

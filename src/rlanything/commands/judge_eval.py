@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rlanything.commands.judge import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal, show, write_json
@@ -40,14 +41,15 @@ def judge_eval(
         list[str] | None,
         typer.Option(help="recorded (default), oracle, or a model whose majority decides. Repeat."),
     ] = None,
+    role: ROLE = None,
     seed: Annotated[int, typer.Option(help="Seed of the draw and of sampling.")] = 0,
     allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure Process Acc and Outcome Acc of a judge on a run's trajectories, read only."""
-    from rlanything.runs.judge_target import JudgeEvalRequest, run_judge_eval
+    from rlanything.runs.judging.stored import JudgeEvalArgs, run_judge_eval
 
-    request = JudgeEvalRequest(
+    request = JudgeEvalArgs(
         judge,
         Path(judge) if trajectories is None else trajectories,
         overrides or [],
@@ -57,6 +59,7 @@ def judge_eval(
         labeller or [],
         seed,
         allow_code,
+        role,
     )
     result = run_judge_eval(request, Progress(Terminal(stderr=True)))
     if as_json:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from rlanything.commands.judge import DOMAIN, JUDGE, OVERRIDES
+from rlanything.commands.judge import DOMAIN, JUDGE, OVERRIDES, ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
@@ -24,6 +24,7 @@ def serve(
     judge: JUDGE,
     overrides: OVERRIDES = None,
     domain: DOMAIN = None,
+    role: ROLE = None,
     host: Annotated[str, typer.Option(help="0.0.0.0 for all of the network.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
     key_variable: Annotated[
@@ -60,8 +61,8 @@ def serve(
         raise ServeError(
             f"serving needs {missing.name}: pip install 'rlanything[serve]'"
         ) from missing
-    from rlanything.runs.judge_source import JudgeSource
-    from rlanything.runs.learning_judge import open_learning_judge
+    from rlanything.runs.judging.learning import open_learning_judge
+    from rlanything.runs.judging.source import JudgeSource
     from rlanything.serving.batching import BatchingJudge
     from rlanything.serving.learning import LearningJudge
 
@@ -73,7 +74,7 @@ def serve(
     if out is not None and not learn:
         raise ServeError("--out: only a judge that learns is kept; add --learn, or leave it out")
     progress = Progress(Terminal(stderr=True))
-    source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code)
+    source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code, role)
     with ExitStack() as stack:
         listening = stack.enter_context(_bound(host, port))  # before a model is loaded
         local = is_loopback(listening.getsockname()[0])

@@ -7,45 +7,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    SerializeAsAny,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from rlanything.algorithm.options import Options
 from rlanything.config.trust import CODE, trust_of
 from rlanything.plugins import PluginError, load_plugin
 
 
-class ConfigSection(BaseModel):
-    """A section of a recipe: unknown keys are errors, `yes` is no number, nothing changes after
-    loading."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
-
-    short_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys that are read and kept under another."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, section: Any) -> Any:
-        # Before `extra` would, because the message of that does not say which keys there are.
-        for key in section if isinstance(section, dict) else ():
-            if key not in cls.model_fields:
-                known = ", ".join(sorted([*cls.model_fields, *cls.short_keys]))
-                message = "unknown key; known here: {known}"
-                raise PydanticCustomError("unknown_key", message, {"key": key, "known": known})
-        return section
+class ConfigSection(Options):
+    """A section of a recipe."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from rlanything.config.roles import (
     PolicyConfig,
     RoleConfig,
     TrainedRoleConfig,
+    ValueConfig,
 )
 from rlanything.config.sections import (
     CheckpointsConfig,
@@ -48,17 +49,39 @@ policy: {model: nano, decoding: choices}
 loop: {iterations: 5, tasks: 24}
 ```
 
+## Roles
+
+`policy`, `judge` and `adapter` at the top level are short for `roles.policy`, `roles.judge` and
+`roles.adapter`: write each in one place. `roles` may name more, and then says what each one does:
+it `acts`, `scores`, `values` or `rewrites`. One role acts, at most one rewrites, any number score.
+Where no role acts, scores or rewrites, the paper's role does so at its defaults. Nothing reads
+values yet, so a role that values is refused.
+
+```yaml
+judge: {model: nano}
+roles:
+  critic: {does: scores, model: ./other-judge, train: false, weight: 0.5}
+```
+
+Several judges score the same steps. The mean score of a step is
+`sum_k w_k mean_j S^k_ij / sum_k w_k` with each judge's `weight`, over the judges with a readable
+score. Each judge learns from its own scores alone (Eq. 2). Checkpoints, metrics, rows of the store
+and the report go by the name of the role: `critic/mu`, `checkpoints/iter-00001/judge`. Commands
+that ask one judge choose it with `--role critic`. In Python, objects for several judges are given
+by name: `judge={"critic": MyJudge()}`.
+
 This page is written by `python -m rlanything.config`.
 """
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "The run": Recipe,
     "`domain`": DomainConfig,
-    "`policy`, `judge`, `adapter` and `evaluation.labeller`: the model": RoleConfig,
-    "`policy` and `judge`: how they learn": TrainedRoleConfig,
+    "Roles and `evaluation.labeller`: the model": RoleConfig,
+    "Roles that act, score or value: how they learn": TrainedRoleConfig,
     "`policy.lora` and `judge.lora`": LoraSettings,
-    "`policy`": PolicyConfig,
-    "`judge`": JudgeConfig,
-    "`adapter`": AdapterConfig,
+    "A role that acts: `policy`": PolicyConfig,
+    "A role that scores: `judge`": JudgeConfig,
+    "A role that values": ValueConfig,
+    "A role that rewrites: `adapter`": AdapterConfig,
     "`feedback`": FeedbackConfig,
     "`curriculum`": CurriculumConfig,
     "`loop`": LoopConfig,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
@@ -61,6 +62,9 @@ from rlanything.files import read_plain
 
 MOST_BYTES = 1 << 20
 """Largest file of a recipe."""
+ROLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+METRICS_OF_NO_ROLE = ("evaluation", "rollouts", "seconds", "tasks")
+"""Beginnings of metrics, of which a role's begin with its name."""
 
 
 class DomainConfig(ConfigSection):
@@ -162,6 +166,12 @@ class Recipe(ConfigSection):
 
     @model_validator(mode="after")
     def _roles_fit(self) -> Recipe:
+        for name in self.roles:
+            if not ROLE_NAME.fullmatch(name) or name in METRICS_OF_NO_ROLE:
+                raise ValueError(
+                    f"roles.{visible(name)}: write a role's name in small letters, digits and _, "
+                    f"and choose another than {', '.join(METRICS_OF_NO_ROLE)}, as metrics begin"
+                )
         does = {name: role.does for name, role in self.roles.items()}
         for kind in ("acts", "rewrites"):
             names = [name for name in does if does[name] == kind]
@@ -202,11 +212,15 @@ class Recipe(ConfigSection):
         """The roles that score, by name."""
         return {name: r for name, r in self.roles.items() if isinstance(r, JudgeConfig)}
 
-    @property
-    def judge(self) -> JudgeConfig:
-        """The only role that scores."""
-        [judge] = self.judges.values()
-        return judge
+    def one_judge(self, wanted: str | None) -> str:
+        """Returns the name of the judge that is wanted; None: the recipe's only one. Raises
+        `RecipeError` where there is no such judge, or there are several and none is wanted."""
+        names = ", ".join(self.judges)
+        if wanted is None and len(self.judges) > 1:
+            raise RecipeError(f"{self.name} has several judges: choose with --role one of {names}")
+        if wanted is not None and wanted not in self.judges:
+            raise RecipeError(f"--role {wanted}: no judge of {self.name}; choose one of {names}")
+        return wanted or next(iter(self.judges))
 
     @property
     def rewriting(self) -> str:
@@ -259,7 +273,8 @@ class Recipe(ConfigSection):
         own = [*self.domain.code, *([words_of(command)] if command is not None else [])]
         roles = self.roles.values()
         names = [role.name for role in roles if isinstance(role, JudgeConfig | AdapterConfig)]
-        names += [role.loss for role in roles if isinstance(role, TrainedRoleConfig)]
+        names += [role.loss.name for role in roles if isinstance(role, TrainedRoleConfig)]
+        names += [self.feedback.advantage.name, self.feedback.judge_reward.name]
         names += [section.engine.name for section in self.model_sections]
         return [*own, *(name for name in names if is_code(name))]
 

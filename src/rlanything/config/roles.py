@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from rlanything.algorithm.losses import LossConfig
 from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, default_engine
-from rlanything.config.trust import PluginName
+from rlanything.config.trust import PluginName, check_code
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -110,13 +111,6 @@ class LoraSettings(ConfigSection):
     """Names of the layers that get one; `all-linear`: all but the output layer."""
 
 
-_UNREAD_BY_LOSS = {
-    "clipped": ("clip_range_high",),
-    "reinforce": ("clip_range", "clip_range_high"),
-}
-"""The settings that a built-in loss does not read, and so does not take."""
-
-
 class TrainedRoleConfig(RoleConfig):
     """A role that learns."""
 
@@ -134,20 +128,15 @@ class TrainedRoleConfig(RoleConfig):
     samples stay together, so there are never more than tasks."""
     epochs: Count = 1
     """How often an iteration's samples are trained on. Later epochs' ratios are further from 1,
-    where `clip_range` holds them."""
+    where the clip of the loss holds them."""
     max_grad_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients are scaled down to this norm."""
     max_skipped_updates: Count = 3
     """So many updates in a row whose loss or gradient is not finite stop the run."""
-    loss: PluginName = "clipped"
-    """What an update minimises: `clipped`, `clip_higher`, `gspo` or `reinforce`, a loss that an
-    installed package registers, or `module:function` (docs/losses.md)."""
-    clip_range: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """eps of the clipped surrogate. `reinforce` has no clip and refuses another value."""
-    clip_range_high: Annotated[float, Field(gt=0)] | None = None
-    """With `clip_higher` and `gspo`, the distance of the clip's upper bound from 1; `clipped` and
-    `reinforce` have no such bound and refuse it. None: that of `clip_range`. A loss that is not
-    built in is given both, and whether it reads them is its own affair."""
+    loss: LossConfig = Field(default_factory=LossConfig.default)
+    """The loss that an update minimises, by name or as `{name: ..., options: {...}}`: `clipped`,
+    `clip_higher`, `gspo` or `reinforce`, one that an installed package registers, or
+    `module:function` (docs/losses.md)."""
     kl_weight: Annotated[float, Field(ge=0)] = 0.01
     """beta: weight of the k3 estimate of the KL divergence from the policy that sampled the tokens.
     For the divergence from the model before training see `reference_kl_weight`."""
@@ -181,16 +170,11 @@ class TrainedRoleConfig(RoleConfig):
             raise ValueError("train_vision trains weights that adapters leave alone: drop one")
         return self
 
-    @model_validator(mode="after")
-    def _read_by_its_loss(self) -> TrainedRoleConfig:
-        for key in _UNREAD_BY_LOSS.get(self.loss, ()):
-            # A resolved recipe names every key: what counts is whether one was changed.
-            if getattr(self, key) != TrainedRoleConfig.model_fields[key].default:
-                raise ValueError(
-                    f"{key} is not read by loss: {self.loss}; leave it out, or choose a loss that "
-                    "reads it (docs/losses.md)"
-                )
-        return self
+    @field_validator("loss")
+    @classmethod
+    def _code_allowed(cls, loss: LossConfig, info: ValidationInfo) -> LossConfig:
+        check_code(loss.name, info)
+        return loss
 
     @model_validator(mode="after")
     def _something_to_correct(self) -> TrainedRoleConfig:

@@ -5,65 +5,39 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rlanything.algorithm.feedback import (
-    Balance,
-    Comparison,
-    FeedbackSettings,
-    Normalization,
-    PolicyReward,
-    Unreadable,
-)
+from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings
+from rlanything.algorithm.options import FunctionConfig, is_registered
 from rlanything.config.engines import ConfigSection
 from rlanything.config.roles import Count, LabellerConfig, Share
+from rlanything.config.trust import check_code
 
-Window = Annotated[tuple[Share, Share], Field(strict=False)]
 File = Annotated[Path, Field(strict=False)]
-"""Strict about what is in them, but YAML has only lists and texts to write them with."""
+"""Strict about what is in it, but YAML has only texts to write it with."""
 
 
-_DEFAULT = FeedbackSettings()
+class FeedbackConfig(FeedbackSettings):
+    """The feedback of a run, whose recipe may come from a stranger."""
+
+    @field_validator("advantage", "judge_reward")
+    @classmethod
+    def _code_allowed(cls, function: FunctionConfig, info: ValidationInfo) -> FunctionConfig:
+        check_code(function.name, info)
+        return function
+
+    @field_validator("advantage")
+    @classmethod
+    def _inputs_there(cls, advantage: AdvantageConfig) -> AdvantageConfig:
+        if is_registered(advantage.name):
+            check_inputs(advantage)
+        return advantage
 
 
-class FeedbackConfig(ConfigSection):
-    policy_lambda: Annotated[float, Field(ge=0)] = _DEFAULT.policy_lambda
-    """lambda of the policy's integrated feedback (Eq. 1)."""
-    judge_lambda: Annotated[float, Field(ge=0)] = _DEFAULT.judge_lambda
-    """lambda inside the judge's consistency feedback (Eq. 2). Where judgements are compared
-    over their step, only the sign of the feedback counts: the outcome's for every lambda up to 1
-    (of three judgements that can all be read: below 3), above it that of most judgements."""
-    policy_reward: PolicyReward = _DEFAULT.policy_reward
-    """What the policy's advantage compares: `integrated` feedback (Eq. 1); what the episode itself
-    earned: its `outcome`, or what the environment measures beyond it (for coding the share of
-    ground-truth tests passed); or what the `judge` said of each step and nothing else."""
-    policy_comparison: Comparison = _DEFAULT.policy_comparison
-    """What the policy's advantage compares a step with: those at the same index of the task's other
-    rollouts (`step`, the paper), all steps of all of them (`trajectory`), or those at which the
-    same was observed (`state`)."""
-    policy_window: Window = _DEFAULT.policy_window
-    """The policy trains on tasks whose accuracy lies here."""
-    judge_window: Window = _DEFAULT.judge_window
-    """The judge trains on tasks whose accuracy lies here."""
-    judge_normalization: Normalization = _DEFAULT.judge_normalization
-    """What the judge's advantage is compared over."""
-    judge_balance: Balance = _DEFAULT.judge_balance
-    """`outcome` gives the steps of won and of lost episodes of a task equal total weight in what
-    the judge learns, and so teaches nothing on a task that was always won or always lost; it keeps
-    a weak policy's judge from learning to say -1 (measured in benchmarks/remedies.md). `none`
-    counts every step alike, as the paper does."""
-    unreadable: Unreadable = _DEFAULT.unreadable
-    """How judgements without a readable score count in their step's mean score: not at all
-    (`missing`; a step none of whose judgements can be read is compared by its outcome alone), or as
-    0 (`zero`, the paper). The judge is trained away from them either way (Eq. 2)."""
-
-    @model_validator(mode="after")
-    def _meaningful(self) -> FeedbackConfig:
-        self.settings()
-        return self
-
-    def settings(self) -> FeedbackSettings:
-        return FeedbackSettings(**self.model_dump())
+def check_inputs(advantage: AdvantageConfig) -> None:
+    """Raises ValueError for an advantage that needs what no run gives it."""
+    if "values" in advantage.needs:
+        raise ValueError(f"{advantage.name} needs values, which no role gives: choose another")
 
 
 class CurriculumConfig(ConfigSection):

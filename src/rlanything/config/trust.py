@@ -26,6 +26,8 @@ CODE, SECRET = "code", "secret"
 """The types of the two refusals among pydantic's errors."""
 CODE_OPTIONS = ("provider", "solve", "id", "render", "opponent")
 """The options of shipped domains that name code."""
+NAME_KEYS = ("name", "loss", "advantage", "judge_reward", *CODE_OPTIONS)
+"""The keys under which a user may write a `module:name`."""
 OWN_KEYS = {"OPENAI_API_KEY": "api.openai.com"}
 """Keys that go where they belong without being asked for."""
 
@@ -49,7 +51,7 @@ class Trust:
 
     def allows_code(self, name: str) -> bool:
         """Whether the part of this name may be imported."""
-        return not is_code(name) or self.all_code or self._says(name, "name", "loss", *CODE_OPTIONS)
+        return not is_code(name) or self.all_code or self._says(name, *NAME_KEYS)
 
     def allows_command(self, words: str) -> bool:
         """Whether a command of these words may be run."""

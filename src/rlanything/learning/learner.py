@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlanything.algorithm.losses.base import Loss, LossInputs, LossOutputs, LossSettings
-from rlanything.algorithm.losses.registry import load_loss
+from rlanything.algorithm.losses import LossInputs, LossOutputs
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import DivergedError, ModelError
 from rlanything.engines.hf.damage import reading
@@ -35,18 +34,16 @@ from rlanything.records import Sample
 class Learner:
     """AdamW on the mean of a loss over samples. Its state outlives the iteration.
 
-    `loss` is a function, or a name as in a recipe; None takes the name in `settings`. Where `group`
-    has several seats, each has a learner of the same model and settings that keeps its shard of the
-    weights, and what one of them is asked for all are. Raises `ModelError` for a model that cannot
-    be trained as the settings ask, `PluginError` for a loss that cannot be found, ValueError where
-    a reference model is asked for and there is none."""
+    Where `group` has several seats, each has a learner of the same model and settings that keeps
+    its shard of the weights, and what one of them is asked for all are. Raises `ModelError` for a
+    model that cannot be trained as the settings ask, `PluginError` for a loss that cannot be found,
+    ValueError where a reference model is asked for and there is none."""
 
     def __init__(
         self,
         model: LanguageModel,
         settings: TrainedRoleConfig,
         reference: ReferenceModel | None = None,
-        loss: str | Loss | None = None,
         group: SeatGroup = ALONE,
     ) -> None:
         if settings.reference_kl_weight and reference is None:
@@ -72,13 +69,7 @@ class Learner:
         if self._reference is not None and not self._reference.adapters_off:
             scorer = TokenScorer(self._reference.model, settings.temperature)
             self._reference_scorer = group.shard(scorer)
-        self._loss = load_loss(settings.loss if loss is None else loss)
-        self._loss_settings = LossSettings(
-            clip_range=settings.clip_range,
-            clip_range_high=settings.clip_range_high,
-            kl_weight=settings.kl_weight,
-            reference_kl_weight=settings.reference_kl_weight,
-        )
+        self._loss = settings.loss.function
         self._recomputed = recomputable_layers(model) if settings.gradient_checkpointing else []
         self._skipped_in_a_row = 0
         self._device = model.device
@@ -192,7 +183,8 @@ class Learner:
                 advantages=tokens.advantages.to(new),
                 samples=tokens.samples,
                 sample_count=len(batch.samples),
-                settings=self._loss_settings,
+                kl_weight=self._settings.kl_weight,
+                reference_kl_weight=self._settings.reference_kl_weight,
                 importance=importance,
                 reference_logprobs=reference,
             )
@@ -204,7 +196,7 @@ class Learner:
 
     def _outputs(self, inputs: LossInputs) -> LossOutputs:
         """Returns what the loss gives. A mean in place of its tokens would be weighed wrongly."""
-        outputs, name = self._loss(inputs), getattr(self._loss, "__name__", self._loss)
+        outputs, name = self._loss(inputs), self._settings.loss.name
         if not isinstance(outputs, LossOutputs):
             raise PluginError(f"loss {name} gave {type(outputs).__name__}: return a LossOutputs")
         if outputs.loss.shape != inputs.new_logprobs.shape:

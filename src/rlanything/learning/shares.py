@@ -43,7 +43,7 @@ def arrange(
 
     Minibatches are made of whole tasks, in seeded order. Samples of advantage 0 carry no signal
     and are refused: the caller decides what trains. So are samples without a prompt."""
-    if any(sample.advantage == 0 for _, sample in samples):
+    if not all(sample.trains for _, sample in samples):
         raise ValueError("a sample of advantage 0 must not reach the learner")
     if not all(sample.completion.prompt_ids for _, sample in samples):
         raise ValueError("a sample without a prompt has nothing to predict its first token")

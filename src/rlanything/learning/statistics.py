@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlanything.algorithm.losses.base import LossOutputs
+from rlanything.algorithm.losses import LossOutputs
 from rlanything.learning.base import Statistics
 from rlanything.learning.sharding import SeatGroup
 from rlanything.learning.trained_tokens import Batch

@@ -68,7 +68,7 @@ def trained_tokens(batch: Batch, mean_over: float, device: torch.device) -> Trai
     rows, ids, samples = [], [], []
     old, advantages, weights = [], [], []
     for number, (sample, path) in enumerate(zip(batch.samples, batch.paths, strict=True)):
-        completion = sample.completion
+        completion, own = sample.completion, sample.advantage
         chosen = [i for i, options in enumerate(completion.allowed) if len(options) != 1]
         before = path[len(completion.prompt_ids) - 1 :].tolist()
         for i in chosen:
@@ -76,7 +76,7 @@ def trained_tokens(batch: Batch, mean_over: float, device: torch.device) -> Trai
             ids.append(completion.token_ids[i])
             samples.append(number)
             old.append(completion.logprobs[i])
-            advantages.append(sample.advantage)
+            advantages.append(own[i] if isinstance(own, tuple) else own)
             weights.append(1.0 / (len(chosen) * mean_over))
 
     def integers(values: Sequence[int]) -> Tensor:

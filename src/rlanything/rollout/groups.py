@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlanything.algorithm.feedback import TaskSignals
+from rlanything.algorithm.signals import TaskSignals
 from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
 
 
@@ -60,8 +60,11 @@ class RolloutGroup:
         for member, advantages in zip(self.judged, self.signals.policy, strict=True):
             trajectory = member.trajectory
             for i, (step, advantage) in enumerate(zip(trajectory.steps, advantages, strict=True)):
-                if advantage and step.completion.token_ids:
-                    yield Sample(f"{trajectory.id}/{i}", step.completion, float(advantage))
+                given = advantage.tolist()
+                own = tuple(given) if isinstance(given, list) else given
+                sample = Sample(f"{trajectory.id}/{i}", step.completion, own)
+                if sample.trains and step.completion.token_ids:
+                    yield sample
 
     def _judgements(self, judge: str) -> Iterator[Sample]:
         for member, by_step in zip(self.judged, self.signals.judges[judge], strict=True):
@@ -78,7 +81,7 @@ def shuffled(samples: Sequence[tuple[str, Sample]], seed: int) -> list[tuple[str
     """Returns (task id, sample) pairs with advantages dealt out anew: training on nothing."""
     order = np.random.default_rng(seed).permutation(len(samples))
     return [
-        (task, replace(sample, advantage=samples[other][1].advantage))
+        (task, replace(sample, advantage=samples[other][1].mean_advantage))
         for (task, sample), other in zip(samples, order, strict=True)
     ]
 

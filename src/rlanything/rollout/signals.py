@@ -4,7 +4,7 @@ A line of the rollouts is one judged trajectory; other keys are ignored, a score
 
     {"task": "t1", "trajectory": "a", "outcome": 1, "steps": [{"scores": [1, -1, 1]}, ...]}
 
-The line of the signals at the same place has the advantages of `feedback.task_signals`, null where
+The line of the signals at the same place has the advantages of `task_signals`, null where
 that sample does not train:
 
     {"task": "t1", "trajectory": "a", "accuracy": 0.5, "policy": [0.7, ...], "judge": [[...], ...]}
@@ -28,7 +28,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, cast
 
-from rlanything.algorithm.feedback import FeedbackSettings, Floats, task_signals
+import numpy as np
+
+from rlanything.algorithm.feedback import FeedbackSettings, Floats
+from rlanything.algorithm.signals import task_signals
 from rlanything.rollout.lines import (
     PACKED,
     SHAPE,
@@ -90,10 +93,10 @@ def write_signals(
     `progress` is called with (bytes done, bytes in total), where the total is twice the file: once
     to read it and once for its signals. These appear under their name only when they are complete.
     `win_at`: an episode is won whose `reward` reaches it. Raises RolloutsError."""
-    if settings.policy_comparison == "state":
+    if needed := settings.advantage.needs:
         raise RolloutsError(
-            "policy_comparison is 'state', and these lines do not say in which state a step began; "
-            "give 'step' or 'trajectory', or call feedback.task_signals with the states"
+            f"advantage {settings.advantage.name} needs {needed[0]}, which these lines lack: "
+            "choose another, or call rlanything.task_signals with them"
         )
     _check_paths(rollouts, out, overwrite)
     with open_rollouts(rollouts) as (file, size, position):
@@ -208,7 +211,7 @@ def _lines(
     summary.single_trajectory_tasks += len(scores) == 1
     [judge_signals] = signals.judges.values()
     for trajectory, own, judged in zip(group.ids, signals.policy, judge_signals, strict=True):
-        policy, judge = _numbers(own), [_numbers(step) for step in judged]
+        policy, judge = _numbers(np.asarray(own)), [_numbers(step) for step in judged]
         summary.steps += len(policy)
         summary.judgements += sum(map(len, judge))
         summary.policy_samples += len(policy) - policy.count(None)

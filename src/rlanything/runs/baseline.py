@@ -1,7 +1,7 @@
-"""The evaluation before training, taken over from a run that began alike.
+"""The evaluation before training, copied from another run that began with the same settings.
 
-Runs that are compared have the same models, tasks and seed before their first iteration: what one
-of them measured there holds for all.
+Runs that are compared have the same models, tasks and seed before their first iteration, so one
+evaluation is valid for all of them.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from rlanything.config.recipe import Recipe, RecipeError, first_difference, load
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines.base import ModelError
 from rlanything.engines.images import ImageBook
-from rlanything.runs.inside import IMAGES, RECIPE, STORE, RunDirectoryError, inside
+from rlanything.runs.paths import IMAGES, RECIPE, STORE, RunDirectoryError, run_path
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 
-LEARNING = set(TrainedRoleConfig.model_fields) - set(RoleConfig.model_fields) | {"train"}
-"""Settings of a role that say how it learns."""
+LEARNING = set(TrainedRoleConfig.model_fields) - set(RoleConfig.model_fields) | {"train", "weight"}
+"""Settings of a role that only affect how it learns, or what is learned from it."""
 
 
 def beginning(recipe: Recipe) -> dict[str, Any]:
-    """Returns all that the evaluation before training depends on, as the recipe has it."""
+    """Returns the settings on which the evaluation before training depends."""
     return {
         "seed": recipe.seed,
         "threads": recipe.threads,
         "domain": recipe.domain.model_dump(),
-        "policy": recipe.policy.model_dump(exclude=LEARNING),
-        "judge": recipe.judge.model_dump(exclude=LEARNING),
+        recipe.acting: recipe.policy.model_dump(exclude=LEARNING),
+        **{name: judge.model_dump(exclude=LEARNING) for name, judge in recipe.judges.items()},
         "feedback": recipe.feedback.model_dump(include={"judge_lambda"}),
         "loop": recipe.loop.model_dump(include={"max_steps"}),
         "evaluation": recipe.evaluation.model_dump(exclude={"baseline", "every"}),
@@ -37,7 +37,7 @@ def beginning(recipe: Recipe) -> dict[str, Any]:
 
 
 def has_baseline(folder: Path, recipe: Recipe) -> bool:
-    """Returns whether `open_baseline` would open one there."""
+    """Returns whether `open_baseline` accepts a run directory."""
     try:
         open_baseline(folder, recipe).close()
     except (RecipeError, RunDirectoryError):
@@ -46,13 +46,13 @@ def has_baseline(folder: Path, recipe: Recipe) -> bool:
 
 
 def open_baseline(folder: Path, recipe: Recipe) -> Store:
-    """Returns the store of a run that began as `recipe` does and was evaluated. Raises
-    `RecipeError`."""
+    """Returns the store of a run that began as `recipe` does and was evaluated before training.
+    Raises `RecipeError`."""
     key = "evaluation.baseline"
     if not folder.is_dir():
         raise RecipeError(f"{key}: {folder} is no run; give the directory of one, or leave it out")
     try:
-        there = load_recipe(inside(folder, RECIPE), known=recipe)
+        there = load_recipe(run_path(folder, RECIPE), known=recipe)
     except RecipeError as error:
         raise RecipeError(f"{key}: {error}") from None
     differing = first_difference(beginning(there), beginning(recipe))
@@ -70,14 +70,14 @@ def open_baseline(folder: Path, recipe: Recipe) -> Store:
 
 
 def take_baseline(store: Store, recipe: Recipe, directory: Path) -> None:
-    """Copies the recipe's baseline into the store of its run, and the screenshots that its judge is
-    always evaluated on into the run's directory. Raises `RecipeError`."""
+    """Copies the recipe's baseline into the store of its run, and the screenshots on which the
+    judge is evaluated into the run's directory. Raises `RecipeError`."""
     folder = recipe.evaluation.baseline
     assert folder is not None
     with closing(open_baseline(folder, recipe)) as other:
         for name in other.judge_eval_images():
             try:
-                data = ImageBook((inside(folder, IMAGES),)).data(name)
+                data = ImageBook((run_path(folder, IMAGES),)).data(name)
             except ModelError as error:
                 raise RecipeError(f"evaluation.baseline: {error}; or leave it out") from None
             (directory / IMAGES).mkdir(exist_ok=True)

@@ -11,8 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from rlanything.algorithm.curriculum import Pool
-from rlanything.algorithm.losses.base import Loss
-from rlanything.algorithm.losses.registry import load_loss
 from rlanything.cluster.models import RoleSource
 from rlanything.cluster.open import Models, Trained, open_models
 from rlanything.config.recipe import Recipe, RecipeError
@@ -142,15 +140,14 @@ def _components(
     seen = (*([images] if images else []), *([Path(passing.name)] if passing else []))
     trained: dict[str, Trained] = {}
     for name, role in recipe.trained_roles.items():
-        loss = parts.loss if name == recipe.acting else None
-        trained[name] = models.trained(trained_source(recipe, checkpoint, seen, name, role, loss))
+        trained[name] = models.trained(trained_source(recipe, checkpoint, seen, name, role))
     chat_models = _ChatModels(recipe, models, trained, day, seen)
     # The policy first, then judges, then the adapter, which may answer with the model of either.
     acting, policy = chat_models.build(recipe.acting), recipe.policy
     judges: dict[str, Judge] = {}
     for name, role in recipe.judges.items():
         build = partial(chat_models.build, name)
-        judges[name] = parts.judge or build_judge(role, domain, build, role_key(name))
+        judges[name] = parts.judge_of(name) or build_judge(role, domain, build, role_key(name))
     build = partial(chat_models.build, recipe.rewriting)
     adapter = parts.adapter or build_adapter(
         recipe.adapter, domain, build, role_key(recipe.rewriting)
@@ -213,21 +210,14 @@ def trained_source(
     images: tuple[Path, ...],
     name: str,
     role: TrainedRoleConfig,
-    loss: Loss | None = None,
 ) -> RoleSource:
     """Returns where a model that learns comes from: the recipe's, or, where one is given, that of a
-    checkpoint. Raises `RecipeError` for a loss that cannot be loaded."""
-    try:
-        if loss is None:
-            load_loss(role.loss)
-    except PluginError as error:
-        raise RecipeError(f"{role_key(name)}.loss: {error}") from None
+    checkpoint."""
     return RoleSource(
         name,
         role,
         checkpoint and checkpoint / name,
         derive(recipe.seed, "adapters", name),
-        loss,
         images,
     )
 

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.yaml import visible
 from rlanything.runs.directory import sync
-from rlanything.runs.inside import oddity
+from rlanything.runs.paths import path_fault
 
 MANIFEST = "manifest.json"
 POOL = "pool.json"
@@ -89,7 +89,7 @@ def save_checkpoint(
 def problems(checkpoint: Path) -> list[str]:
     """Returns the faults of a checkpoint, in words; empty: every byte is as it was written, and
     there are plain files and folders only."""
-    if fault := oddity(checkpoint):
+    if fault := path_fault(checkpoint):
         return [f"{checkpoint.name} {fault}"]
     contents = dict(_contents(checkpoint))
     if odd := [f"{checkpoint.name}: {file} {fault}" for file, fault in contents.items() if fault]:
@@ -161,7 +161,7 @@ def _contents(folder: Path) -> Iterator[tuple[str, str | None]]:
     for place, folders, files in os.walk(folder):
         for name in [*folders, *files]:
             path = Path(place, name)
-            fault = oddity(path)
+            fault = path_fault(path)
             if fault or name in files:
                 yield path.relative_to(folder).as_posix(), fault
 

@@ -1,18 +1,20 @@
-"""A run's directory: the names of its files, and its creation."""
+"""A run's directory: its creation, the lock of the process that writes it, and its recipe."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -20,31 +22,111 @@ from rlanything.config.recipe import Overrides, Recipe, RecipeError
 from rlanything.config.yaml import typed, visible
 from rlanything.engines.base import DivergedError
 from rlanything.files import new_folder, replace_file
-from rlanything.runs.inside import RECIPE, STORE, check_plain, lost
+from rlanything.runs.paths import (
+    LOCK,
+    RECIPE,
+    STORE,
+    reject_links,
+    reject_second_name,
+    run_dir_missing,
+    run_path,
+)
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
 from rlanything.version import __version__
 
 MAY_CHANGE = ("environment", "cluster", "checkpoints", "store", "tracker", "loop.iterations")
-"""Overrides of a resumed run: they change no result but by rounding, or how many there are."""
+"""Overrides that a resumed run may have: results stay the same up to rounding, or there are more
+of them."""
 MAY_MOVE = re.compile(
-    r"(adapter|judge|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
+    r"((roles\.)?\w+|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
 )
-"""The way to the endpoint of a frozen role, which changes none either."""
+"""Settings of a frozen role's endpoint, which change no result either."""
+PID_DIGITS = 20
+"""Digits that are read from a lock file; no pid has more."""
+
+
+class LockedError(ValueError):
+    """Another process works in the run directory; the message is one line with the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that holds a run directory's lock, or ended without releasing it."""
+
+    pid: int
+    at_work: bool
+
+
+@contextmanager
+def run_lock(directory: Path) -> Iterator[None]:
+    """Holds the lock of a run directory, which one process at a time writes.
+
+    The system releases the lock when the process ends, however it ends. The pid in the file only
+    tells others which process to wait for; it stays there if the process was killed.
+
+    Raises `LockedError` if another process holds the lock, `RunDirectoryError` if the lock or the
+    store is a link or has a second name."""
+    for name in (LOCK, STORE):  # both are written in place
+        reject_second_name(run_path(directory, name))
+    with _open_lock(directory, os.O_CREAT) as file:
+        if not _try_lock(file):
+            holder = file.read(PID_DIGITS).strip()
+            if holder == str(os.getpid()):
+                raise LockedError(
+                    f"{directory} is in use by this program: an iterator over its run is "
+                    "still open; use it up, or close it (`.close()`)"
+                )
+            raise LockedError(
+                f"{directory} is in use by process {holder}: wait until it ends, or stop it "
+                f"with `kill {holder}`"
+            )
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def find_holder(directory: Path) -> Holder | None:
+    """Returns the process named in a directory's lock; None if the lock is free and was released.
+    Raises `RunDirectoryError` if the lock is a link."""
+    try:
+        with _open_lock(directory) as file:
+            pid, at_work = file.read(PID_DIGITS).strip(), not _try_lock(file)
+    except OSError:
+        return None
+    return Holder(int(pid), at_work) if pid.isdigit() else None
+
+
+def _open_lock(directory: Path, more: int = 0) -> IO[str]:
+    descriptor = os.open(run_path(directory, LOCK), os.O_RDWR | os.O_NOFOLLOW | more, 0o666)
+    return open(descriptor, "r+", encoding="utf-8", errors="replace")
+
+
+def _try_lock(file: IO[str]) -> bool:
+    """Returns whether the lock was free, and so is held until the file is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def check_run(directory: Path) -> None:
-    """Raises `RecipeError` for a directory that is no run's, `RunDirectoryError` for one with links
-    in it."""
+    """Raises `RecipeError` for a directory that is not a run's, `RunDirectoryError` for one with
+    links in it."""
     missing = [name for name in (RECIPE, STORE) if not (directory / name).is_file()]
     if missing:
         gone = " and no ".join(missing)
         raise RecipeError(f"{directory} is not a run directory: it has no {gone}")
-    check_plain(directory)
+    reject_links(directory)
 
 
 def existing(directory: Path) -> RecipeError:
-    """Returns the error of a run that should begin where something is already."""
+    """Returns the error of a new run whose directory exists already."""
     again = f"rlanything resume {typed(directory)}"
     remedy = f"continue it with `{again}`, or choose another with run_dir=PATH"
     with suppress(StoreError):
@@ -55,10 +137,10 @@ def existing(directory: Path) -> RecipeError:
 
 
 def create_run(directory: Path, recipe: Recipe, begun: str) -> None:
-    """Makes the directory with its recipe and an empty store: both appear at once, or neither.
-    `begun`: when the run began, as `now` has it.
+    """Creates the directory with its recipe and an empty store: both appear at once, or neither.
+    `begun`: start time of the run, in the format of `now`.
 
-    Raises `RecipeError` where it cannot be made, or another process was faster."""
+    Raises `RecipeError` if it cannot be created, or another process was faster."""
     settings = recipe.model_dump(mode="json")
     header = (
         f"# rlanything {__version__}, python {platform.python_version()}, "
@@ -86,9 +168,9 @@ def create_run(directory: Path, recipe: Recipe, begun: str) -> None:
 def change_recipe(
     directory: Path, store: Store, recipe: Recipe, changes: Sequence[str], iteration: int
 ) -> None:
-    """Writes down the recipe that a run goes on with after an iteration, with the changes that were
-    asked for, so that a run resumed without them goes on just so; and that it is not finished, if
-    it is not. Raises `RecipeError` or `StoreError` where that cannot be written."""
+    """Writes the recipe with which a run continues after an iteration, so that `changes` also hold
+    when it is resumed without them; and clears the end of a run that gets more iterations. Raises
+    `RecipeError` or `StoreError` if it cannot be written."""
     total = recipe.loop.iterations
     if total < iteration and any(change.startswith("loop.iterations=") for change in changes):
         raise RecipeError(
@@ -106,8 +188,8 @@ def change_recipe(
 def _rewrite_recipe(
     path: Path, settings: dict[str, Any], changes: Sequence[str], iteration: int
 ) -> None:
-    """Puts settings into a run's recipe, and a comment that says since when and what was asked; no
-    comment where they are in it already."""
+    """Writes settings into a run's recipe, with a comment on what changed after which iteration;
+    changes nothing if they are in it already."""
     body = yaml.safe_dump(settings, sort_keys=False)
     before = path.read_text(encoding="utf-8")
     header = "".join(takewhile(lambda line: line.startswith("#"), before.splitlines(keepends=True)))
@@ -123,16 +205,16 @@ def _rewrite_recipe(
 
 
 def day_begun(directory: Path) -> datetime:
-    """Returns when a run began: the date that chat templates show as long as it lasts. Raises
-    `StoreError` where its store cannot be read."""
+    """Returns the time at which a run began: chat templates show its date until the run ends.
+    Raises `StoreError` if its store cannot be read."""
     with closing(Store(directory / STORE)) as store, store.understanding():
         [(begun,)] = store.query("SELECT value FROM run WHERE key = 'begun'")
         return datetime.fromisoformat(begun)
 
 
 def served_from(directory: Path) -> str | None:
-    """Returns what judge a directory began with in which `rlanything serve` keeps one that goes on
-    learning; None for a training run's. Raises `StoreError`."""
+    """Returns the judge with which `rlanything serve` began a directory of a learning judge; None
+    for the directory of a training run. Raises `StoreError`."""
     with closing(Store(directory / STORE)) as store:
         values = store.query("SELECT value FROM run WHERE key = 'served_from'")
     return values[0][0] if values else None
@@ -152,16 +234,16 @@ def check_resumable(directory: Path) -> None:
 
 
 def explain(error: BaseException, directory: Path, recipe: Recipe) -> None:
-    """Adds to the error that ended a run how to continue it, unless that would end as before.
-    Raises `RunDirectoryError` where the directory went away meanwhile."""
-    if gone := lost(directory):
-        raise gone from error
+    """Adds to the error that ended a run how to continue it, unless it would end the same way.
+    Raises `RunDirectoryError` if the directory was removed."""
+    if missing := run_dir_missing(directory):
+        raise missing from error
     if not isinstance(error, DivergedError):
         error.add_note(f"continue with `rlanything resume {typed(directory)}{recipe.allowance}`")
 
 
 def sync(path: Path) -> None:
-    """Returns when a file, or a folder's list of names, is on the disk."""
+    """Syncs a file, or a folder's list of names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -170,12 +252,12 @@ def sync(path: Path) -> None:
 
 
 def now() -> str:
-    """Returns the time as the store keeps it: ISO 8601, UTC, to the second."""
+    """Returns the current time in the store's format: ISO 8601, UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def allowed_changes(overrides: Overrides) -> list[str]:
-    """Returns overrides of a resumed run as lines. Raises `RecipeError` for those that would make
+    """Returns the overrides of a resumed run as lines. Raises `RecipeError` for one that would make
     it another run."""
     mapped = isinstance(overrides, Mapping)
     changes = [f"{key}={overrides[key]}" for key in overrides] if mapped else list(overrides)

@@ -1,14 +1,12 @@
-"""Evaluation of the target of `rlanything eval`: a run, recipe, model, expert or random player."""
+"""Evaluation of a target on held-out tasks, as `rlanything eval` asks for it."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
-from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,11 +15,11 @@ from rich.table import Table
 
 from rlanything.cluster.open import Here
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
-from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
+from rlanything.config.roles import SHORT_FORM, role_key
+from rlanything.config.shipped import shipped_files
 from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain, ProgramDomain
 from rlanything.domains.registry import checked_tasks, load_domain
-from rlanything.engines.shipped import is_path
 from rlanything.evaluation.choosing import (
     METHODS,
     Cost,
@@ -33,17 +31,24 @@ from rlanything.evaluation.choosing import (
 from rlanything.evaluation.selection import Selection, best_of_n, selection_of
 from rlanything.evaluation.success import Evaluation, evaluate, success_interval
 from rlanything.progress import Progress
-from rlanything.roles.baselines import ExpertAgent, RandomAgent
+from rlanything.roles.chat_model import ChatModel
 from rlanything.roles.judges.base import Judge
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_chat_model, build_judge, build_policy, shows_images
-from rlanything.runs.directory import day_begun
-from rlanything.runs.inside import RECIPE, check_plain
-from rlanything.runs.recovery import last_position
 from rlanything.runs.summary import percent, points
+from rlanything.runs.target import (
+    PLAYERS,
+    PlayerTarget,
+    RecipeTarget,
+    RunTarget,
+    Target,
+    find_target,
+    typed_domain,
+    with_weights,
+)
 from rlanything.seeds import derive
 
 BEST_OF = "best-of"
@@ -52,19 +57,18 @@ _NOT_FOLLOWED = {
     "evaluation.seed": "say --seed",
     "evaluation.splits": "say --split",
     "evaluation.rollouts_per_task": "each task is played once, or as often as --select says",
-    "policy.temperature": "say --temperature",
     "cluster": "models run in this process; leave it out",
     **dict.fromkeys(
         ("curriculum", "tracker", "store", "checkpoints"),
         "an evaluation does not read it; leave it out",
     ),
 }
-"""Keys and sections of which an evaluation takes nothing from a recipe, and what to do instead."""
+"""Keys and sections of a recipe that an evaluation does not read, and what to do instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionRule:
-    """A method that chooses among attempts, and how many it has at each task."""
+    """A method that chooses among attempts, and the number of attempts per task."""
 
     method: str
     """`BEST_OF`, or one of `METHODS`."""
@@ -72,8 +76,8 @@ class SelectionRule:
 
 
 @dataclass(frozen=True, slots=True)
-class EvalRequest:
-    """A target and how to evaluate it. None: as the run's recipe says, or a default."""
+class EvalArgs:
+    """A target and how to evaluate it. None: the value of the target's recipe, or a default."""
 
     target: str
     split: str
@@ -84,26 +88,28 @@ class EvalRequest:
     seed: int
     workers: int | None
     overrides: Sequence[str] = ()
-    """`section.key=value` of the recipe, a bare model's too."""
+    """`section.key=value` of the recipe, also for a bare model."""
     select: SelectionRule | None = None
-    """How one of several attempts at each task is chosen; None: one attempt, and no choice."""
+    """Rule that chooses among several attempts at each task; None: one attempt, and no choice."""
     allow_code: bool = False
     """Whether code that a recipe or a run names may be imported."""
+    role: str | None = None
+    """Name of the judge that chooses, in a recipe with several; None: the only one."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """Success of the target, and of what was chosen if that was asked for."""
+    """Success of the target, and of the chosen attempts."""
 
-    request: EvalRequest
+    args: EvalArgs
     evaluation: Evaluation
     selection: Selection | None = None
     cost: Cost | None = None
-    """What the choice took; None: nothing was to be chosen."""
+    """Cost of the choice; None without one."""
 
     def by_kind(self) -> dict[str, list[tuple[str, int]]]:
-        """Returns task and outcome of the episodes of each kind of task; 0: it could not be
-        played."""
+        """Returns task id and outcome of the episodes of each kind of task; outcome 0: it could not
+        be played."""
         kinds: dict[str, list[tuple[str, int]]] = defaultdict(list)
         ended = [(each.task, each.outcome) for each in self.evaluation.trajectories]
         for task, outcome in (*ended, *((task, 0) for task in self.evaluation.unplayable)):
@@ -113,8 +119,8 @@ class EvalResult:
     def to_json(self) -> dict[str, Any]:
         success = self.evaluation.success
         return {
-            "target": self.request.target,
-            "split": self.request.split,
+            "target": self.args.target,
+            "split": self.args.split,
             "episodes": len(self.evaluation.trajectories),
             "success": success.estimate if success else None,
             "low": success.low if success else None,
@@ -134,8 +140,8 @@ class EvalResult:
         }
 
     def table(self) -> Table:
-        request, result = self.request, self.evaluation
-        table = Table(title=f"{request.target} on {request.split} ({result.seconds:.0f} s)")
+        args, result = self.args, self.evaluation
+        table = Table(title=f"{args.target} on {args.split} ({result.seconds:.0f} s)")
         table.add_column("task type")
         table.add_column("episodes", justify="right")
         table.add_column("success [95% interval]", justify="right")
@@ -153,10 +159,10 @@ class EvalResult:
                 f"{len(result.unplayable)} more could not be played: success over all is "
                 f"{lost:.1%} if they had been lost, {won:.1%} if won; the intervals hold both"
             )
-        if self.selection is not None and request.select is not None and self.cost is not None:
-            chosen, n, cost = self.selection, request.select.attempts, self.cost
+        if self.selection is not None and args.select is not None and self.cost is not None:
+            chosen, n, cost = self.selection, args.select.attempts, self.cost
             name = "chosen by the judge, best"
-            name = name if request.select.method == BEST_OF else request.select.method
+            name = name if args.select.method == BEST_OF else args.select.method
             table.add_section()
             table.add_row(f"{name} of {n}", "", percent(chosen.chosen))
             table.add_row("gain over one attempt", "", points(chosen.gain))
@@ -169,7 +175,7 @@ class EvalResult:
 
 
 def selection_rule(select: str) -> SelectionRule:
-    """Returns what `METHOD-N` names, such as `best-of-8`. Raises `RecipeError`."""
+    """Returns the rule that `METHOD-N`, such as `best-of-8`, stands for. Raises `RecipeError`."""
     methods = (BEST_OF, *METHODS)
     match = re.fullmatch(rf"({'|'.join(methods)})-([1-9]\d{{0,3}})", select)
     if match is None:
@@ -178,34 +184,43 @@ def selection_rule(select: str) -> SelectionRule:
     return SelectionRule(match[1], int(match[2]))
 
 
-def run_eval(request: EvalRequest, progress: Progress) -> EvalResult:
+def run_eval(args: EvalArgs, progress: Progress) -> EvalResult:
     """Plays the held-out tasks with the target.
 
     Raises `RecipeError`, `ModelError` or `DomainError` for a target that cannot play them."""
-    # Screenshots that models are shown; nothing of them is kept.
+    # Screenshots that models are shown; none of them is kept.
     with TemporaryDirectory() as folder:
-        return _run_eval(request, progress, Path(folder))
+        return _run_eval(args, progress, Path(folder))
 
 
-def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalResult:
-    recipe = _recipe(request)
+def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
+    target = find_target(args.target)
+    recipe = _recipe(args, target)
+    for key in (override.partition("=")[0] for override in args.overrides):
+        if key.removeprefix("roles.") == f"{recipe.acting}.temperature":
+            raise RecipeError(f"{key}: say --temperature")
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    tasks = checked_tasks(domain, request.split, request.episodes, request.seed)
-    checkpoint = checkpoint_of(request.target, progress) if is_run(request.target) else None
-    if checkpoint is not None and not (checkpoint / "policy").is_dir():
-        raise RecipeError(
-            f"{request.target} has a judge that was served, and no policy: `rlanything judge-eval "
-            f"{typed(request.target)} --trajectories RUN` evaluates it"
-        )
-    agent = _agent(request, recipe, domain, checkpoint, images)
-    judge = _judge(request, recipe, domain, checkpoint, images) if request.select else None
-    bench = _bench(request, domain, agent, judge)
+    tasks = checked_tasks(domain, args.split, args.episodes, args.seed)
+    day = None
+    if isinstance(target, RunTarget):
+        checkpoint = target.checkpoint(progress)
+        if not (checkpoint / recipe.acting).is_dir():
+            raise RecipeError(
+                f"{target.name} has a judge that was served, and no policy: `rlanything judge-eval "
+                f"{typed(target.name)} --trajectories RUN` evaluates it"
+            )
+        recipe, day = with_weights(recipe, checkpoint), target.day
+    models = Here(recipe.threads)
+    chat_model = partial(build_chat_model, models=models, day=day, images=(images,))
+    agent = _agent(args, target, recipe, domain, chat_model)
+    judge = _judge(args, target, recipe, domain, chat_model) if args.select else None
+    bench = _bench(args, domain, agent, judge)
     with (
         progress.live(),
         EnvironmentPool(
             recipe.domain.name,
             recipe.domain.options,
-            recipe.environment.workers if request.workers is None else request.workers,
+            recipe.environment.workers if args.workers is None else args.workers,
             recipe.environment.timeout_seconds,
             images if shows_images(domain) else None,
         ) as environments,
@@ -214,25 +229,25 @@ def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalRes
             agent,
             environments,
             tasks,
-            request.split,
-            max_steps=request.max_steps or recipe.evaluation.max_steps or recipe.loop.max_steps,
+            args.split,
+            max_steps=args.max_steps or recipe.evaluation.max_steps or recipe.loop.max_steps,
             parallel_episodes=recipe.environment.parallel_episodes,
             lockstep=recipe.environment.lockstep,
-            seed=request.seed,
+            seed=args.seed,
             progress=progress,
-            rollouts=request.select.attempts if request.select else 1,
+            rollouts=args.select.attempts if args.select else 1,
         )
-        if judge is None or request.select is None:
-            return EvalResult(request, result)
+        if judge is None or args.select is None:
+            return EvalResult(args, result)
         steps = sum(len(each.steps) for each in result.trajectories)
         with progress.phase("judgements", steps * judge.samples, "judgements") as advance:
-            judged = judge.judge(result.trajectories, derive(request.seed, "selection"), advance)
+            judged = judge.judge(result.trajectories, derive(args.seed, "selection"), advance)
         unplayable = [task.id for task in result.unplayable]
         cost = Cost(len(result.trajectories), judgements_of(judged))
         if bench is None:
-            return EvalResult(request, result, best_of_n(judged, unplayable), cost)
-        with progress.phase(request.select.method, len(tasks), "tasks") as advance:
-            chosen = chosen_programs(METHODS[request.select.method], judged, bench)
+            return EvalResult(args, result, best_of_n(judged, unplayable), cost)
+        with progress.phase(args.select.method, len(tasks), "tasks") as advance:
+            chosen = chosen_programs(METHODS[args.select.method], judged, bench)
             advance(len(chosen))
         outcomes, failed = play_chosen(
             chosen, result.trajectories, environments, recipe.environment.parallel_episodes
@@ -240,154 +255,79 @@ def _run_eval(request: EvalRequest, progress: Progress, images: Path) -> EvalRes
     selection = selection_of(result.trajectories, outcomes, [*unplayable, *failed])
     extra = bench.cost
     cost = Cost(cost.attempts, cost.judgements + extra.judgements, extra.repairs)
-    return EvalResult(request, result, selection, cost)
+    return EvalResult(args, result, selection, cost)
 
 
-def _bench(
-    request: EvalRequest, domain: Domain, agent: Agent, judge: Judge | None
-) -> PairBench | None:
-    """Returns what a method that reads and repairs programs works with; None where none is asked
-    for. Raises `RecipeError` for a domain without unit tests, or a judge that writes none."""
-    if request.select is None or request.select.method == BEST_OF:
-        return None
-    method, n = request.select.method, request.select.attempts
-    if not isinstance(domain, ProgramDomain) or not isinstance(judge, UnitTestJudge):
-        raise RecipeError(
-            f"--select {method}-{n}: {request.target} has no judge that writes unit tests of "
-            f"programs, by which this method chooses; use best-of-{n}"
-        )
-    assert isinstance(agent, LanguagePolicy)  # only a run or a recipe has a judge
-    return PairBench(domain, agent, judge, derive(request.seed, method))
-
-
-def _recipe(request: EvalRequest) -> Recipe:
-    """Returns the target's own recipe if it is a recipe or a run, else one that any model can
-    play. Raises `RecipeError` for overrides that nothing here follows."""
-    for key in (override.partition("=")[0] for override in request.overrides):
+def _recipe(args: EvalArgs, target: Target) -> Recipe:
+    """Returns the recipe of a run or recipe, or one with which any model can play. Raises
+    `RecipeError` for overrides that an evaluation does not read."""
+    for key in (override.partition("=")[0] for override in args.overrides):
         section = key.partition(".")[0]
         remedy = _NOT_FOLLOWED.get(key) or _NOT_FOLLOWED.get(section)
-        if request.target in ("expert", "random") and section in ("policy", "judge", "adapter"):
-            remedy = f"{request.target} asks no model; leave it out"
+        if isinstance(target, PlayerTarget) and section in ("roles", *SHORT_FORM):
+            remedy = f"{target.name} asks no model; leave it out"
         if key == "evaluation":
             remedy = "name what is meant, as in evaluation.temperature=0.5"
         if remedy:
             raise RecipeError(f"{key}: {remedy}")
-    target = Path(request.target)
-    if is_recipe(request.target):
-        recipe = load_recipe(request.target, request.overrides, allow_code=request.allow_code)
-    elif is_run(request.target):
-        check_plain(target)
-        recipe = load_recipe(target / RECIPE, request.overrides, allow_code=request.allow_code)
-        refuse_models(request.target, recipe, request.overrides)
-    else:
-        refuse_mistyped(request.target)
-        own = f"{request.domain}-nano"
-        if request.target == "nano" and own in shipped_files() and request.domain != "alfworld":
-            raise RecipeError(f"nano: AlfWorld's models; for those of {request.domain} use {own}")
-        # The environment's own list of actions, where it has one, is what any model can play with.
-        policy = {"model": request.target, "decoding": "choices", "max_tokens": 64}
-        data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
-        overrides = [*typed_domain(request.domain), *request.overrides]
-        return load_recipe(data, overrides, allow_code=request.allow_code, place=request.target)
-    if request.domain not in (None, recipe.domain.name):
-        raise RecipeError(
-            f"{request.target} plays {recipe.domain.name}: leave --domain out, or evaluate "
-            "the model in its checkpoints folder"
-        )
-    return recipe
-
-
-def is_run(target: str) -> bool:
-    return (Path(target) / RECIPE).is_file()
-
-
-def is_recipe(target: str) -> bool:
-    if Path(target).suffix in SUFFIXES:
-        return Path(target).is_file()
-    return target in shipped_files() and not Path(target).exists()
-
-
-def typed_domain(name: str | None) -> list[str]:
-    """Returns the override that says of a domain that its user typed it, found where the examples
-    lie too; none without a name."""
-    if not name:
-        return []
-    see_shipped(name)
-    return [f"domain.name={json.dumps(name)}"]
-
-
-def refuse_mistyped(target: str) -> None:
-    """Raises `RecipeError` for a target that is meant to be on this machine and is not: it would be
-    looked for on a model hub."""
-    path, first = Path(target), target.partition("/")[0]
-    if target in ("nano", "expert", "random") or path.exists() or ":" in target:
-        return
-    inside = len(path.parts) == 2 and Path(first).is_dir()
-    local = inside or path.suffix in SUFFIXES or is_path(target)
-    runs = [str(file.parent) for at in ("*", "*/*") for file in Path().glob(f"{at}/{RECIPE}")]
-    near = [*near_recipes(target), *get_close_matches(target, runs, cutoff=0.8)]
-    if local or near or get_close_matches(first, ["runs"], cutoff=0.75):
-        hint = f"did you mean {' or '.join(near[:3])}?" if near else "check the path"
-        raise RecipeError(f"{target}: there is no such run, recipe or folder; {hint}")
+    if isinstance(target, RunTarget | RecipeTarget):
+        recipe = target.recipe(args.overrides, args.allow_code)
+        if args.domain not in (None, recipe.domain.name):
+            raise RecipeError(
+                f"{target.name} plays {recipe.domain.name}: leave --domain out, or evaluate "
+                "the model in its checkpoints folder"
+            )
+        return recipe
+    own = f"{args.domain}-nano"
+    if target.name == "nano" and own in shipped_files() and args.domain != "alfworld":
+        raise RecipeError(f"nano: AlfWorld's models; for those of {args.domain} use {own}")
+    # Any model can choose from the environment's own list of actions, if there is one.
+    policy = {"model": target.name, "decoding": "choices", "max_tokens": 64}
+    data = {"name": "eval", "domain": {"name": "alfworld"}, "policy": policy}
+    overrides = [*typed_domain(args.domain), *args.overrides]
+    return load_recipe(data, overrides, allow_code=args.allow_code, place=target.name)
 
 
 def _agent(
-    request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None, images: Path
+    args: EvalArgs,
+    target: Target,
+    recipe: Recipe,
+    domain: Domain,
+    chat_model: Callable[..., ChatModel],
 ) -> Agent:
-    if request.target in ("expert", "random") and request.temperature is not None:
-        raise RecipeError(f"--temperature: {request.target} samples from no model; leave it out")
-    if request.target == "expert":
-        return ExpertAgent(domain)
-    if request.target == "random":
-        return RandomAgent(domain)
-    policy = recipe.policy
-    if checkpoint is not None:
-        policy = policy.model_copy(update={"model": str(checkpoint / "policy")})
-    chosen = recipe.evaluation.temperature if request.temperature is None else request.temperature
-    models, day = Here(recipe.threads), _day(request)
-    chat_model = build_chat_model(policy, "policy", models, day, (images,))
-    return build_policy(chat_model, domain, policy, chosen)
+    if isinstance(target, PlayerTarget):
+        if args.temperature is not None:
+            raise RecipeError(f"--temperature: {target.name} samples from no model; leave it out")
+        return PLAYERS[target.name](domain)
+    chosen = recipe.evaluation.temperature if args.temperature is None else args.temperature
+    policy, name = recipe.policy, recipe.acting
+    return build_policy(chat_model(policy, name), domain, policy, chosen, role_key(name))
 
 
 def _judge(
-    request: EvalRequest, recipe: Recipe, domain: Domain, checkpoint: Path | None, images: Path
+    args: EvalArgs,
+    target: Target,
+    recipe: Recipe,
+    domain: Domain,
+    chat_model: Callable[..., ChatModel],
 ) -> Judge:
-    if not is_recipe(request.target) and not is_run(request.target):
+    if not isinstance(target, RunTarget | RecipeTarget):
+        raise RecipeError(f"{target.name} has no judge to choose with: evaluate a run or a recipe")
+    name = recipe.one_judge(args.role)
+    judge = recipe.judges[name]
+    return build_judge(judge, domain, lambda: chat_model(judge, name), role_key(name))
+
+
+def _bench(args: EvalArgs, domain: Domain, agent: Agent, judge: Judge | None) -> PairBench | None:
+    """Returns the tools of a method that reads and repairs programs; None for other methods. Raises
+    `RecipeError` for a domain without unit tests, or a judge that writes none."""
+    if args.select is None or args.select.method == BEST_OF:
+        return None
+    method, n = args.select.method, args.select.attempts
+    if not isinstance(domain, ProgramDomain) or not isinstance(judge, UnitTestJudge):
         raise RecipeError(
-            f"{request.target} has no judge to choose with: evaluate a run or a recipe"
+            f"--select {method}-{n}: {args.target} has no judge that writes unit tests of "
+            f"programs, by which this method chooses; use best-of-{n}"
         )
-    judge = recipe.judge
-    if judge.trains and checkpoint is not None:
-        judge = judge.model_copy(update={"model": str(checkpoint / "judge")})
-    models, day = Here(recipe.threads), _day(request)
-    return build_judge(
-        judge, domain, lambda: build_chat_model(judge, "judge", models, day, (images,))
-    )
-
-
-def _day(request: EvalRequest) -> datetime | None:
-    """Returns the day on which the target began; None where it is no run."""
-    return day_begun(Path(request.target)) if is_run(request.target) else None
-
-
-def refuse_models(run: str, recipe: Recipe, overrides: Sequence[str]) -> None:
-    """Raises `RecipeError` for overrides that name another model than a run's own."""
-    own = {"policy", "policy.model"}
-    if recipe.judge.trains:
-        own |= {"judge", "judge.model"}
-    for key in own.intersection(override.partition("=")[0] for override in overrides):
-        raise RecipeError(
-            f"{key}: {run} is asked with the model that it trained: leave this out, "
-            "or name single keys"
-        )
-
-
-def checkpoint_of(run: str, progress: Progress) -> Path:
-    """Returns where a run's latest intact weights are. Raises `RecipeError` where it has none."""
-    checkpoint = last_position(Path(run), progress.log).checkpoint
-    if checkpoint is None:
-        raise RecipeError(
-            f"{run} has no intact checkpoint: let it finish an iteration, or see what "
-            f"`rlanything doctor {typed(run)}` says"
-        )
-    return checkpoint
+    assert isinstance(agent, LanguagePolicy)  # only a run or a recipe has a judge
+    return PairBench(domain, agent, judge, derive(args.seed, method))

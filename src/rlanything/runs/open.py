@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlanything.runs.directory import check_run
-from rlanything.runs.inside import STORE
 from rlanything.runs.lineage import read_lineage
+from rlanything.runs.paths import STORE
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import ForgottenError, StoredTrajectory
 

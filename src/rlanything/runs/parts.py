@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from rlanything.algorithm.losses.base import Loss
-from rlanything.config.recipe import Overrides, Recipe, RecipeError
+from rlanything.algorithm.advantages import Advantage
+from rlanything.algorithm.losses import Loss
+from rlanything.algorithm.options import FunctionConfig
+from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.roles import role_key
 from rlanything.domains.base import Domain
 from rlanything.plugins import is_object, missing_members, object_name
@@ -15,7 +17,7 @@ from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge
 
 PROTOCOLS: dict[str, type] = {"domain": Domain, "judge": Judge, "adapter": Adapter}
-"""What an object in the place of each part has; a loss can be called."""
+"""What an object in the place of each part has; a loss and an advantage are functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,73 +25,87 @@ class Parts:
     """Objects for some parts of a run; None: what the recipe names."""
 
     domain: Domain | None = None
-    judge: Judge | None = None
+    judge: Judge | Mapping[str, Judge] | None = None
+    """The only judge, or judges by the names of their roles."""
     adapter: Adapter | None = None
     loss: Loss | None = None
     """The policy's; the judge's is named by `judge.loss`."""
+    advantage: Advantage | None = None
 
     def __post_init__(self) -> None:
         """Raises `RecipeError` for a part that is none of its kind."""
         for part in fields(self):
             given: Any = getattr(self, part.name)
-            if given is None:
-                continue
-            place = f"{part.name}: {object_name(given)}"
-            if isinstance(given, type):
-                raise RecipeError(f"{place} is a class: hand over an object of it")
-            if part.name not in PROTOCOLS:
-                lacking = "" if callable(given) else "__call__"
-            else:
-                lacking = missing_members(given, PROTOCOLS[part.name])
-            if lacking:
-                remedy = "hand over an object that has them"
-                if part.name == "judge":
-                    remedy += ", or a function as rlanything.FunctionJudge(function)"
-                raise RecipeError(f"{place} is no {part.name}, it lacks {lacking}: {remedy}")
+            objects = [*given.values()] if isinstance(given, Mapping) else [given]
+            for one in objects:
+                if one is not None:
+                    _check(part.name, one)
 
-    def added_to(self, overrides: Overrides) -> Overrides:
-        """Returns overrides that name the loss too, if it is here: which settings a loss reads is
-        checked while a recipe is read."""
-        if self.loss is None:
-            return overrides
-        name = object_name(self.loss)
-        if isinstance(overrides, Mapping):
-            return {**overrides, "policy.loss": name}
-        return [*overrides, f"policy.loss={name}"]
+    def judge_of(self, role: str) -> Judge | None:
+        """Returns the object that judges in a role; None: what the recipe names."""
+        return self.judge.get(role) if isinstance(self.judge, Mapping) else self.judge
 
     def named_in(self, recipe: Recipe) -> Recipe:
         """Returns the recipe with `object(...)` for the name of each part that is here, so that it
         says of itself what it cannot bring back.
 
         Raises `RecipeError` for a part that the recipe says is an object and that is not here."""
-        if len(recipe.judges) > 1 and self.judge is not None:
-            names = ", ".join(recipe.judges)
-            raise RecipeError(f"judge: this recipe has several ({names}): name them there")
-        places = {
-            "domain": [(None, "name")],
-            "judge": [(name, "name") for name in recipe.judges],
-            "adapter": [(recipe.rewriting, "name")],
-            "loss": [(recipe.acting, "loss")],
-        }
-        for part, (role, key) in [(p, place) for p in places for place in places[p]]:
-            settings: Any = recipe.domain if role is None else recipe.roles[role]
-            given: Any = getattr(self, part)
+        self._check_judges(recipe)
+        places: list[tuple[str, str, str, Any]] = [
+            ("domain", "domain", "name", self.domain),
+            *(("judge", name, "name", self.judge_of(name)) for name in recipe.judges),
+            ("adapter", recipe.rewriting, "name", self.adapter),
+            ("loss", recipe.acting, "loss", self.loss),
+            ("advantage", "feedback", "advantage", self.advantage),
+        ]
+        for part, section, key, given in places:
+            in_role = part not in ("domain", "advantage")
+            settings: Any = recipe.roles[section] if in_role else getattr(recipe, section)
+            current = getattr(settings, key)
             if given is not None:
-                changes = {key: object_name(given)}
+                changes: dict[str, Any] = {key: object_name(given)}
                 changes |= {"options": {}} if "options" in type(settings).model_fields else {}
+                if isinstance(current, FunctionConfig):
+                    changes = {key: type(current).model_validate(given)}
                 settings = settings.model_copy(update=changes)
-                recipe = (
-                    recipe.model_copy(update={"domain": settings})
-                    if role is None
-                    else recipe.with_role(role, settings)
-                )
-            elif is_object(name := getattr(settings, key)):
-                section = "domain" if role is None else role_key(role)
+                if in_role:
+                    recipe = recipe.with_role(section, settings)
+                else:
+                    recipe = recipe.model_copy(update={section: settings})
+            elif is_object(name := getattr(current, "name", current)):
+                section = role_key(section) if in_role else section
                 raise RecipeError(
                     f"{section}.{key}: {name} was handed over by a program: hand it over again, as "
                     f"in rlanything.Trainer.resume(RUN, {part}=...)"
                 )
         return recipe
+
+    def _check_judges(self, recipe: Recipe) -> None:
+        """Raises `RecipeError` for judges that belong to no role of the recipe."""
+        names = ", ".join(recipe.judges)
+        if isinstance(self.judge, Mapping):
+            if strange := [name for name in self.judge if name not in recipe.judges]:
+                raise RecipeError(f"judge: no role {strange[0]!r} scores; name one of {names}")
+        elif self.judge is not None and len(recipe.judges) > 1:
+            raise RecipeError(
+                f"judge: this recipe has several ({names}): hand over judge={{name: object}}"
+            )
+
+
+def _check(part: str, given: Any) -> None:
+    """Raises `RecipeError` for an object that cannot stand in the place of a part."""
+    place = f"{part}: {object_name(given)}"
+    if isinstance(given, type):
+        raise RecipeError(f"{place} is a class: hand over an object of it")
+    if part not in PROTOCOLS:
+        lacking = "" if callable(given) else "__call__"
+    else:
+        lacking = missing_members(given, PROTOCOLS[part])
+    if lacking:
+        remedy = "hand over an object that has them"
+        if part == "judge":
+            remedy += ", or a function as rlanything.FunctionJudge(function)"
+        raise RecipeError(f"{place} is no {part}, it lacks {lacking}: {remedy}")
 
 
 NO_PARTS = Parts()

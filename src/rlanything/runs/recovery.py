@@ -1,21 +1,25 @@
-"""The place where a stopped run continues: its last iteration that is complete, in store and on
-disk."""
+"""Iterations that a run keeps: the last complete one, where it continues, and no more files than
+the recipe asks for."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlanything.config.recipe import Recipe
+from rlanything.engines.images import IMAGE_NAME
 from rlanything.runs.checkpoint import (
     CheckpointError,
     checkpoint_name,
     forget,
     problems,
+    prune,
     saved_iterations,
 )
-from rlanything.runs.inside import CHECKPOINTS, inside
+from rlanything.runs.paths import CHECKPOINTS, IMAGES, run_path
 from rlanything.runs.store.store import Store
 
 
@@ -28,7 +32,8 @@ class Position:
 
 
 def resuming_line(directory: Path, done: int, planned: int) -> str:
-    """Says where a resumed run goes on; of one that is finished, how to give it more."""
+    """Returns the log line of a resumed run: where it continues, or how to extend a finished
+    one."""
     if done < planned:
         return f"resuming after iteration {done}"
     more = f"rlanything resume {shlex.quote(str(directory))} loop.iterations={done + 10}"
@@ -39,8 +44,8 @@ def last_position(
     directory: Path, say: Callable[[str], None], at_most: int | None = None
 ) -> Position:
     """Returns the newest iteration, up to `at_most`, whose checkpoint is intact. Changes nothing;
-    says of each damaged one that it is passed over."""
-    folder = inside(directory, CHECKPOINTS)
+    `say` gets a line for each damaged checkpoint that is skipped."""
+    folder = run_path(directory, CHECKPOINTS)
     for iteration in reversed(saved_iterations(folder)):
         if at_most is not None and iteration > at_most:
             continue
@@ -53,20 +58,37 @@ def last_position(
 
 
 def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Position:
-    """Finds the newest iteration whose checkpoint is intact, and forgets everything later.
+    """Finds the newest iteration whose checkpoint is intact, and deletes everything later.
 
-    An iteration counts once the store has committed it: a newer checkpoint is of an iteration that
-    was not finished. Raises `CheckpointError` if the store has iterations and no checkpoint of
-    theirs is intact."""
+    An iteration counts once the store has committed it: a newer checkpoint belongs to an iteration
+    that was not finished. Raises `CheckpointError` if the store has iterations but no intact
+    checkpoint."""
     last = store.last_iteration()
     committed = last[0] if last else 0
     position = last_position(directory, say, committed)
-    folder = inside(directory, CHECKPOINTS)
+    folder = run_path(directory, CHECKPOINTS)
     if committed and position.checkpoint is None:
         raise CheckpointError(
             f"{folder}: none of its checkpoints is intact, so the run cannot continue from "
-            f"iteration {committed}; restore them from a copy, or train anew in another directory"
+            f"iteration {committed}; restore them from a copy, or train again in another directory"
         )
     store.forget_after(position.iteration)
     forget(folder, [number for number in saved_iterations(folder) if number > position.iteration])
     return position
+
+
+def retain(directory: Path, store: Store, recipe: Recipe, iteration: int) -> None:
+    """Deletes what the recipe no longer keeps after an iteration. A screenshot stays if a step with
+    its texts shows it, or the judge is evaluated on it: evaluations create others."""
+    prune(directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
+    if not recipe.store.keep_iterations:
+        return
+    store.forget_texts(iteration - recipe.store.keep_iterations + 1)
+    images = run_path(directory, IMAGES)
+    if not images.is_dir():
+        return
+    wanted = store.images()
+    for path in images.iterdir():
+        if IMAGE_NAME.fullmatch(path.name) and path.name not in wanted:
+            with suppress(OSError):  # it only takes space: no reason to end a run
+                path.unlink()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from rlanything.algorithm.feedback import AdvantageConfig
+from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.roles import TrainedRoleConfig, role_key
-from rlanything.config.sections import FeedbackConfig
+from rlanything.config.sections import FeedbackConfig, check_inputs
 from rlanything.domains.base import Domain, UnitTestDomain
 
-OF_JUDGED_STEPS = ("judge_lambda", "judge_normalization", "judge_balance", "policy_comparison")
-"""Settings of feedback that nothing reads where the judge writes tests: it scores no steps."""
+COMPARED_STEPS = ("trajectory", "state")
+"""Advantages that are that of `step` where an episode has one step."""
 
 
 def check_models(recipe: Recipe) -> None:
@@ -37,6 +39,7 @@ def check_models(recipe: Recipe) -> None:
             raise RecipeError(
                 f"{role_key(name)}: nothing here reads values of states yet: leave the role out"
             )
+    check_functions(recipe)
     numbered = [section.device for section in recipe.model_sections if ":" in section.device]
     if recipe.cluster.seats > 1 and numbered:
         raise RecipeError(
@@ -58,16 +61,34 @@ def check_models(recipe: Recipe) -> None:
         )
 
 
+def check_functions(recipe: Recipe) -> None:
+    """Raises `RecipeError` for a loss, an advantage or a reward that cannot be found, that refuses
+    its options, or that needs what no role gives."""
+    functions: dict[str, FunctionConfig] = {
+        f"{role_key(name)}.loss": role.loss for name, role in recipe.trained_roles.items()
+    }
+    functions["feedback.advantage"] = recipe.feedback.advantage
+    functions["feedback.judge_reward"] = recipe.feedback.judge_reward
+    for key, function in functions.items():
+        try:
+            _ = function.function
+            if isinstance(function, AdvantageConfig):
+                check_inputs(function)
+        except ValueError as error:
+            raise RecipeError(f"{key}: {error}") from None
+
+
 def on_judged_steps(recipe: Recipe) -> list[str]:
     """Returns the settings of feedback on judged steps that a recipe with a model as its judge has
-    changed."""
-    changed = [
-        key
-        for key in OF_JUDGED_STEPS
-        if getattr(recipe.feedback, key) != FeedbackConfig.model_fields[key].default
-    ]
+    changed: nothing reads them where the judge writes tests and scores no steps."""
+    feedback, default = recipe.feedback, FeedbackConfig()
+    changed = {
+        "judge_lambda": feedback.judge_lambda != default.judge_lambda,
+        "judge_reward": not feedback.judge_reward.same_as(default.judge_reward),
+        "advantage": feedback.advantage.name in COMPARED_STEPS,
+    }
     by_model = any(judge.name == "llm" for judge in recipe.judges.values())
-    return changed if by_model else []
+    return [key for key, is_so in changed.items() if is_so and by_model]
 
 
 def check_feedback(recipe: Recipe, domain: Domain) -> None:

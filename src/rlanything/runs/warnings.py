@@ -351,8 +351,8 @@ RULES: Mapping[str, Rule] = {
     "judge collapse": Rule(
         _judge_collapse,
         "nearly all its answers are one and the same while episodes end both ways",
-        "try {section}.learning_rate lower, feedback.judge_balance=outcome, or a higher "
-        "{section}.temperature; `rlanything judge-check` asks it more",
+        "try {section}.learning_rate lower, feedback.judge_reward.options.balance=outcome, or a "
+        "higher {section}.temperature; `rlanything judge-check` asks it more",
         JUDGES,
     ),
     "judge unreadable": Rule(
@@ -387,8 +387,8 @@ RULES: Mapping[str, Rule] = {
         _lopsided_weights,
         "the weight ratio is far from 1 for several iterations",
         "if it is the tasks, see that curriculum.adapt_tasks is on and its candidates are "
-        "accepted, or choose others; feedback.judge_balance=outcome evens it out; if it is the "
-        "{role}, try a stronger {section}.model",
+        "accepted, or choose others; feedback.judge_reward.options.balance=outcome evens it out; "
+        "if it is the {role}, try a stronger {section}.model",
         JUDGES,
     ),
     "reward hacking": Rule(

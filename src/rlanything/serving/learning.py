@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import OnJudgements, StepJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
-from rlanything.runs.learning_judge import LearningJudgeRun
+from rlanything.runs.judging.learning import LearningJudgeRun
 from rlanything.seeds import derive
 from rlanything.serving.messages import EpisodeName
 
@@ -109,7 +109,7 @@ class LearningJudge(StepJudge):
         )
 
     def _groups(self, batch: Sequence[JudgedTrajectory]) -> list[RolloutGroup]:
-        settings = self._run.recipe.feedback.settings()
+        settings = self._run.recipe.feedback
         tasks = {one.trajectory.task.id: one.trajectory.task for one in batch}
         scheduled = [ScheduledTask(name, task, candidate=False) for name, task in tasks.items()]
         return grouped(scheduled, batch, lambda group: self._run.judge.signals(group, settings))

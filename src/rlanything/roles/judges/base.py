@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.signals import GroupScores, TaskSignals, task_signals
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
 
 OnJudgements: TypeAlias = Callable[[int], None]
@@ -59,18 +61,32 @@ class StepJudge:
         self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
     ) -> TaskSignals:
         """Returns the advantages that the judged trajectories of one task give policy and judge."""
-        return task_signals(
-            [member.trajectory.outcome for member in judged],
-            [member.scores for member in judged],
-            settings,
-            [member.trajectory.reward for member in judged],
-            [[(s.observation, s.image) for s in member.trajectory.steps] for member in judged],
-        )
+        return group_signals(judged, {"judge": [member.scores for member in judged]}, settings)
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
         """Returns nothing: the diagnostics say all there is to say of step scores."""
         del judged
         return {}
+
+
+def group_signals(
+    judged: Sequence[JudgedTrajectory],
+    scores: Mapping[str, GroupScores],
+    settings: FeedbackSettings,
+    weights: Mapping[str, float] = MappingProxyType({}),
+) -> TaskSignals:
+    """Returns what `task_signals` makes of the trajectories of one task and the scores of these
+    judges."""
+    trajectories = [member.trajectory for member in judged]
+    return task_signals(
+        [trajectory.outcome for trajectory in trajectories],
+        scores,
+        settings,
+        [trajectory.reward for trajectory in trajectories],
+        [[(step.observation, step.image) for step in one.steps] for one in trajectories],
+        weights=weights,
+        lengths=[[len(step.completion.token_ids) for step in one.steps] for one in trajectories],
+    )
 
 
 class FunctionJudge(StepJudge):

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from rlanything.algorithm.combination import combined_policy_advantages
-from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals, task_signals
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.signals import TaskSignals
 from rlanything.records import JudgedTrajectory, Trajectory
-from rlanything.roles.judges.base import Judge, OnJudgements
+from rlanything.roles.judges.base import Judge, OnJudgements, group_signals
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +48,20 @@ class JudgePanel:
     ) -> TaskSignals:
         """Returns the advantages that the judged trajectories of one task give to the policy and,
         by its own scores, to each judge. A single judge decides about the policy's too."""
-        outcomes = [one.trajectory.outcome for one in judged]
-        rewards = [one.trajectory.reward for one in judged]
-        states = [[(s.observation, s.image) for s in one.trajectory.steps] for one in judged]
         if not self.judges:
-            scores = [one.scores for one in judged]
-            return replace(task_signals(outcomes, scores, settings, rewards, states), judges={})
+            scores = {"": [one.scores for one in judged]}
+            return replace(group_signals(judged, scores, settings), judges={})
         own = {
             name: judge.signals([one.only(name) for one in judged], settings)
             for name, judge in self.judges.items()
         }
         judges = {name: _of_one(signals) for name, signals in own.items()}
-        first = next(iter(own.values()))
         if len(own) == 1:
-            return replace(first, judges=judges)
+            [signals] = own.values()
+            return replace(signals, judges=judges)
         scores = {name: [one.scores_by(name) for one in judged] for name in self.judges}
-        weights = {name: self.weights.get(name, 1.0) for name in self.judges}
-        policy = combined_policy_advantages(outcomes, scores, weights, settings, rewards, states)
-        return TaskSignals(first.accuracy, policy, judges)
+        combined = group_signals(judged, scores, settings, self.weights)
+        return replace(combined, judges=judges)
 
     def counts(
         self, judged: Sequence[JudgedTrajectory]

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlanything.algorithm.feedback import FeedbackSettings, TaskSignals
+from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.algorithm.generated_tests import unit_test_signals
+from rlanything.algorithm.signals import TaskSignals
 from rlanything.domains.base import UnitTestDomain
 from rlanything.engines.base import Sampling
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Task, Trajectory
@@ -76,6 +77,7 @@ class UnitTestJudge:
             _table(judged),
             settings,
             [each.trajectory.reward for each in judged],
+            [[len(s.completion.token_ids) for s in each.trajectory.steps] for each in judged],
         )
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rlanything.algorithm.feedback import in_window
+from rlanything.algorithm.signals import in_window
 from rlanything.evaluation.judge_eval import diagnose_judged
 from rlanything.rollout.groups import RolloutGroup
 from rlanything.runs.metrics.judge import JUDGE, judge_metrics, slug
@@ -253,7 +253,7 @@ def trained(record: IterationRecord) -> Numbers:
         samples = result.samples.get(role, [])
         numbers[f"{role}/window_share"] = windows[role]
         numbers[f"{role}/trained_share"] = len(samples) / count if count else None
-        numbers[f"{role}/advantage"] = _mean([abs(sample.advantage) for sample in samples])
+        numbers[f"{role}/advantage"] = _mean([abs(sample.mean_advantage) for sample in samples])
     return numbers
 
 

@@ -11,10 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlanything.algorithm.combination import combined_mean_scores
-from rlanything.algorithm.feedback import PolicyReward, Unreadable, integrated_feedback
+from rlanything.algorithm.feedback import (
+    PolicyReward,
+    Unreadable,
+    combined_score,
+    integrated_feedback,
+)
 from rlanything.engines.images import IMAGE_NAME
-from rlanything.runs.inside import IMAGES, inside
+from rlanything.runs.paths import IMAGES, run_path
 from rlanything.runs.report.history import Episode
 from rlanything.runs.report.pointing import pointed_at, pointer_size
 from rlanything.runs.report.sampling import Shown
@@ -61,10 +65,9 @@ class Rewards:
             known = episode.reward if measured else None
             return float(episode.outcome) if known is None else known
         outcome = episode.outcome if self.kind == "integrated" else 0
-        weights = {judge: self.judges.get(judge, 1.0) for judge in scores}
-        steps = {judge: [[own]] for judge, own in scores.items()}
-        means = combined_mean_scores(steps, weights, self.unreadable)
-        return float(integrated_feedback(outcome, means[0][0] if means else 0.0, self.weight))
+        weights = [self.judges.get(judge, 1.0) for judge in scores]
+        mean = combined_score(list(scores.values()), weights, self.unreadable)
+        return float(integrated_feedback(outcome, mean, self.weight))
 
 
 def index_episodes(
@@ -186,7 +189,7 @@ def _add_images(store: Store, directory: Path, episodes: Sequence[Episode], page
         ):
             if name in pages.images or _known_name(str(name)) is None:
                 continue
-            path = inside(directory, IMAGES, name)
+            path = run_path(directory, IMAGES, name)
             if not path.is_file():
                 continue
             size = path.stat().st_size

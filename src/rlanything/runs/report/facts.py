@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from rlanything.runs.lock import find_holder
+from rlanything.runs.directory import find_holder
 from rlanything.runs.report.curves import Curve, Curves
 from rlanything.runs.report.history import Disagreement, History, disagreement
 from rlanything.runs.results import Numbers

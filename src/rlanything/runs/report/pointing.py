@@ -13,7 +13,7 @@ from typing import Any
 from rlanything.engines.base import ModelError
 from rlanything.engines.images import MOST_PIXELS, png_size
 from rlanything.plugins import PluginError, load_plugin
-from rlanything.runs.inside import IMAGES, inside
+from rlanything.runs.paths import IMAGES, run_path
 
 MOST_POINTS = 20
 """Code may name any number."""
@@ -54,7 +54,7 @@ def pointed_at(
     named = [] if action is None else points_of(action)
     if not named or image is None:
         return []
-    size = units or _size(inside(directory, IMAGES, image))
+    size = units or _size(run_path(directory, IMAGES, image))
     if size is None:
         return []
     shares = [(round(x / size[0], 4), round(y / size[1], 4)) for x, y in named]

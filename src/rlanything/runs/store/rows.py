@@ -40,7 +40,7 @@ class UnstoredSamples:
             return None
         if sample.completion != completion:
             raise ValueError(f"sample {source} trained on other tokens than were sampled")
-        return sample.advantage
+        return sample.mean_advantage
 
     def check_all_taken(self) -> None:
         if self._left:

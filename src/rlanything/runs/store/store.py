@@ -18,7 +18,7 @@ from rlanything.algorithm.curriculum import Pool
 from rlanything.config.roles import SHORT_FORM
 from rlanything.config.yaml import visible
 from rlanything.records import Trajectory
-from rlanything.runs.inside import check_plain
+from rlanything.runs.paths import reject_links
 from rlanything.runs.results import EvaluationRecord, IterationRecord
 from rlanything.runs.store.codec import Texts, from_json
 from rlanything.runs.store.database import Database, StoreError
@@ -52,7 +52,7 @@ class Store:
         version made it; `RunDirectoryError` if the run directory has links in it."""
         if not path.is_file():
             raise StoreError(f"{path.parent} is not a run directory: it has no {path.name}")
-        check_plain(path.parent)
+        reject_links(path.parent)
         journal = path.with_name(f"{path.name}-journal")
         if journal.exists():  # it names a file that SQLite deletes when it opens the store
             raise StoreError(f"{journal} is nothing that a run leaves: delete it")

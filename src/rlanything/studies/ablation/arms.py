@@ -75,7 +75,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
     "comparison": (
         Arm(WHOLE, EVERYTHING),
         *(
-            Arm(f"compare_{over}", (*EVERYTHING, f"feedback.policy_comparison={over}"), WHOLE)
+            Arm(f"compare_{over}", (*EVERYTHING, f"feedback.advantage={over}"), WHOLE)
             for over in ("trajectory", "state")
         ),
     ),
@@ -83,10 +83,13 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
     "remedies": tuple(
         Arm(name, (*EVERYTHING, *changes), None if name == "plain" else "plain")
         for name, changes in {
-            "plain": ("feedback.judge_balance=none", "judge.reference_kl_weight=0"),
-            "balanced": ("feedback.judge_balance=outcome", "judge.reference_kl_weight=0"),
-            "anchored": ("feedback.judge_balance=none", ANCHOR),
-            "balanced_anchored": ("feedback.judge_balance=outcome", ANCHOR),
+            "plain": ("feedback.judge_reward.options.balance=none", "judge.reference_kl_weight=0"),
+            "balanced": (
+                "feedback.judge_reward.options.balance=outcome",
+                "judge.reference_kl_weight=0",
+            ),
+            "anchored": ("feedback.judge_reward.options.balance=none", ANCHOR),
+            "balanced_anchored": ("feedback.judge_reward.options.balance=outcome", ANCHOR),
         }.items()
     ),
     # Nothing can be learned in these: they say what chance does.

@@ -29,8 +29,8 @@ from rlanything.plugins import CODE_VARIABLE, IMPORTS
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
 from rlanything.runs.checkpoint import checkpoint_name
-from rlanything.runs.inside import CHECKPOINTS, RECIPE, STORE, inside
-from rlanything.runs.lock import RunLock
+from rlanything.runs.directory import run_lock
+from rlanything.runs.paths import CHECKPOINTS, RECIPE, STORE, run_path
 from rlanything.runs.refusals import check_feedback, on_judged_steps
 from rlanything.runs.stopping import Stopped, Stopper
 from rlanything.runs.store.database import StoreError
@@ -45,6 +45,8 @@ POLL_SECONDS = 2.0
 """Time between two checks of the runs' progress."""
 STOP_SECONDS = 120.0
 """A run that has not stopped this long after SIGINT is killed, and loses an iteration."""
+_JUDGE = "judge"
+"""Name of the judge whose model an arm may take over."""
 MAY_DIFFER: IncEx = {
     **dict.fromkeys(("run_dir", "environment", "checkpoints", "store", "tracker"), True),
     "evaluation": {"baseline"},
@@ -106,11 +108,11 @@ class Cell:
     def trained_judge(self) -> Path:
         """The folder that its judge is in once it has finished."""
         last = checkpoint_name(self.recipe.loop.iterations)
-        return self.folder.absolute() / CHECKPOINTS / last / "judge"
+        return self.folder.absolute() / CHECKPOINTS / last / _JUDGE
 
     def _check_recipe(self) -> None:
         try:
-            there = load_recipe(inside(self.folder, RECIPE), known=self.recipe)
+            there = load_recipe(run_path(self.folder, RECIPE), known=self.recipe)
         except RecipeError as error:
             raise GridError(f"{self.folder} is in the way: {error}; choose another --out") from None
         one, two = (recipe.model_dump(exclude=MAY_DIFFER) for recipe in (there, self.recipe))
@@ -179,7 +181,7 @@ def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
     Raises `GridError` where that run trains none."""
     if source is None:
         return ()
-    if not source.recipe.judge.trains:
+    if _JUDGE not in source.recipe.trained_roles:
         raise GridError(
             f"{arm.name}: {source.arm} trains no judge that it could take; give the recipe one "
             "that is here and learns (judge.name: llm), or leave this arm out"
@@ -192,7 +194,7 @@ def runs_at_once(cells: Sequence[Cell]) -> int:
     would share."""
     cores = len(os.sched_getaffinity(0))
     recipes = [cell.recipe for cell in cells]
-    if any(role.device != "cpu" for r in recipes for role in (r.policy, r.judge, r.adapter)):
+    if any(role.device != "cpu" for r in recipes for role in r.roles.values()):
         return 1
     return max(1, cores // max(recipe.threads or cores for recipe in recipes))
 
@@ -227,7 +229,7 @@ def run_grid(
     stopper = Stopper()
     total = sum(cell.recipe.loop.iterations for cell in cells)
     with (
-        RunLock(out),
+        run_lock(out),
         stopper.listening(),
         progress.live(),
         progress.phase("grid", total, "iterations") as advance,
@@ -279,9 +281,10 @@ def _hindrance(cell: Cell, failed: Mapping[str, str]) -> str | None:
     """Returns why a cell cannot begin, which is the run that should have trained its judge."""
     if cell.judge_of in failed:
         return f"not begun: it takes the judge of {cell.judge_of}, which failed"
-    if cell.judge_of is not None and not Path(cell.recipe.judge.model).is_dir():
+    model = cell.recipe.judges[_JUDGE].model
+    if cell.judge_of is not None and not Path(model).is_dir():
         return (
-            f"not begun: {cell.judge_of} has finished, but {cell.recipe.judge.model} is gone; "
+            f"not begun: {cell.judge_of} has finished, but {model} is gone; "
             "delete that run and the same command makes it again"
         )
     return None

@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from rlanything.cluster.open import Here
-from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import JudgeConfig
 from rlanything.domains.base import Domain, UnitTestDomain
 from rlanything.domains.registry import load_domain
@@ -21,7 +21,7 @@ from rlanything.progress import Progress
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.runs.build import build_chat_model, build_judge
 from rlanything.runs.directory import day_begun
-from rlanything.runs.inside import IMAGES, RECIPE, STORE, check_plain
+from rlanything.runs.paths import IMAGES, RECIPE, STORE, reject_links
 from rlanything.runs.recovery import last_position
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
@@ -88,19 +88,27 @@ class CheckResult:
 
 
 def check_judge(
-    run: Path, episodes: int, progress: Progress, *, allow_code: bool = False
+    run: Path,
+    episodes: int,
+    progress: Progress,
+    *,
+    allow_code: bool = False,
+    role: str | None = None,
 ) -> CheckResult:
     """Corrupts steps of a run's recorded judge evaluation and has its judge judge them again;
-    `allow_code`: code that its recipe names may be imported.
+    `allow_code`: code that its recipe names may be imported; `role`: the judge's name in a run with
+    several.
 
     Raises `RecipeError` for a directory that is no run's or has no judge that reads steps,
     `StoreError` or `ModelError` where its files cannot be used."""
     if not (run / RECIPE).is_file():
         raise RecipeError(f"{run} is not a run directory: it has no {RECIPE}")
-    check_plain(run)
+    reject_links(run)
     recipe = load_recipe(run / RECIPE, allow_code=allow_code)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    _check_that_it_reads_steps(run, recipe, domain)
+    name = recipe.one_judge(role)
+    own = recipe.judges[name]
+    _check_that_it_reads_steps(run, own, domain)
     with closing(Store(run / STORE)) as store:
         recorded = [episode for episode in store.judge_eval_episodes() if episode.steps][:episodes]
         labels = store.judge_eval_labels()
@@ -113,17 +121,17 @@ def check_judge(
     seed = derive(recipe.seed, "judge check")
     drawn = draw(domain.action_marker, recorded, labels, STEPS_PER_EPISODE, seed)
 
-    def counts(config: JudgeConfig, name: str) -> dict[str, Counts]:
-        chat_model = build_chat_model(config, "judge", models, day_begun(run), (run / IMAGES,))
+    def counts(config: JudgeConfig, phase: str) -> dict[str, Counts]:
+        chat_model = build_chat_model(config, name, models, day_begun(run), (run / IMAGES,))
         judge = build_judge(config, domain, lambda: chat_model)
         assert isinstance(judge, LLMJudge)  # it reads steps
-        return evaluate(judge, drawn, seed, name, progress)
+        return evaluate(judge, drawn, seed, phase, progress)
 
     with progress.live():
-        before, after = counts(recipe.judge, "before training"), None
-        latest = last_position(run, progress.log).checkpoint if recipe.judge.trains else None
+        before, after = counts(own, "before training"), None
+        latest = last_position(run, progress.log).checkpoint if own.trains else None
         if latest is not None:
-            trained = recipe.judge.model_copy(update={"model": str(latest / "judge")})
+            trained = own.model_copy(update={"model": str(latest / name)})
             after = counts(trained, "after training")
     if after is None:
         progress.log("this judge does not train, or no iteration is finished: there is no `after`")
@@ -131,10 +139,10 @@ def check_judge(
     return CheckResult(str(run), len(recorded), len(drawn.places), applies, before, after)
 
 
-def _check_that_it_reads_steps(run: Path, recipe: Recipe, domain: Domain) -> None:
-    if recipe.judge.name != "llm":
+def _check_that_it_reads_steps(run: Path, judge: JudgeConfig, domain: Domain) -> None:
+    if judge.name != "llm":
         raise RecipeError(
-            f"{run}: its judge ({recipe.judge.name}) is no language model, and reads no words to "
+            f"{run}: its judge ({judge.name}) is no language model, and reads no words to "
             "be misled by"
         )
     if isinstance(domain, UnitTestDomain):

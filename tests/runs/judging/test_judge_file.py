@@ -23,8 +23,8 @@ from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.lines import RolloutsError
 from rlanything.rollout.signals import write_signals
-from rlanything.runs.judge_file import JudgeFileRequest, run_judge_file
-from rlanything.runs.judge_source import JudgeSource
+from rlanything.runs.judging.file import JudgeFileArgs, run_judge_file
+from rlanything.runs.judging.source import JudgeSource
 
 QUIET = Progress(Console(quiet=True))
 SAID = "You open the drawer 1. In it, you see a mug 2."
@@ -43,12 +43,12 @@ def line(task: str, number: int, **changes: Any) -> dict[str, Any]:
 LINES = [line(task, number) for task in "ab" for number in range(3)]
 
 
-def request(folder: Path, lines: Sequence[Any] = LINES, **changes: Any) -> JudgeFileRequest:
+def request(folder: Path, lines: Sequence[Any] = LINES, **changes: Any) -> JudgeFileArgs:
     rollouts = folder / "rollouts.jsonl"
     rollouts.write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
     out = changes.pop("out", folder / "scored.jsonl")
     settings: dict[str, Any] = {"name": "nano", "overrides": ("threads=1", "judge.max_tokens=12")}
-    return JudgeFileRequest(rollouts, JudgeSource(**{**settings, **changes}), out)
+    return JudgeFileArgs(rollouts, JudgeSource(**{**settings, **changes}), out)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -102,7 +102,7 @@ def test_interrupted_it_goes_on_and_ends_with_the_same_bytes(
             raise KeyboardInterrupt
         return judge(self, trajectories, *more)
 
-    monkeypatch.setattr("rlanything.runs.judge_file.TOGETHER", 2)
+    monkeypatch.setattr("rlanything.runs.judging.file.TOGETHER", 2)
     monkeypatch.setattr(LLMJudge, "judge", dying)
     with pytest.raises(KeyboardInterrupt):
         run_judge_file(asked, QUIET)
@@ -209,7 +209,7 @@ def test_prompts_of_a_domain_that_one_names_are_code_that_one_trusts() -> None:
 def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
     asked = request(tmp_path)
     with pytest.raises(RolloutsError, match="there is no such file"):
-        run_judge_file(JudgeFileRequest(tmp_path / "no", asked.judge, asked.out), QUIET)
+        run_judge_file(JudgeFileArgs(tmp_path / "no", asked.judge, asked.out), QUIET)
     with pytest.raises(RolloutsError, match="its folder does not exist"):
         run_judge_file(request(tmp_path, out=tmp_path / "no" / "out"), QUIET)
     with pytest.raises(RecipeError, match="judges of this domain write tests"):

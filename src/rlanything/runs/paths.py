@@ -1,7 +1,7 @@
-"""The contents of a run directory: plain files and folders, never a link.
+"""Paths in a run directory: plain files and folders, never a link.
 
-A run directory may come from somebody else. A link in it would lead what is read, written or
-deleted to another place. The directory itself may be reached by one: runs are kept on other disks.
+A run directory may come from a stranger. A link in it could redirect what is read, written or
+deleted. The directory itself may be a link: runs are often kept on other disks.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ CHECKPOINTS, IMAGES = "checkpoints", "images"
 
 NAMES = (RECIPE, STORE, f"{STORE}-wal", f"{STORE}-shm", LOCK, CHECKPOINTS, IMAGES)
 NAMES += ("tensorboard", "wandb")
-"""All that is read, or written in place. A report is made anew each time."""
+"""Everything that is read, or written in place. A report is a new file each time."""
 
 
 class RunDirectoryError(ValueError):
-    """A run directory is gone, or has something in it that no run leaves there; the message is one
-    line with the remedy."""
+    """A run directory is gone, or contains something that no run writes; the message is one line
+    with the remedy."""
 
 
-def inside(directory: Path, *names: str) -> Path:
-    """Returns the path of something in a run directory, be it there yet or not.
+def run_path(directory: Path, *names: str) -> Path:
+    """Returns the path of something in a run directory, whether it exists or not.
 
-    Raises `RunDirectoryError` where it, or a folder on the way to it, is a link or a device."""
+    Raises `RunDirectoryError` if it, or a folder on the way to it, is a link or a device."""
     path = directory
     for name in names:
         path = path / name
-        if fault := oddity(path):
+        if fault := path_fault(path):
             raise RunDirectoryError(f"{path} {fault}")
     return path
 
 
-def check_plain(directory: Path) -> None:
+def reject_links(directory: Path) -> None:
     """Raises `RunDirectoryError` for a run directory with a link or a device in it."""
     for name in NAMES:
-        inside(directory, name)
+        run_path(directory, name)
 
 
-def check_single(path: Path) -> None:
-    """Raises `RunDirectoryError` for a file that has another name too: what is written in place
-    would be written there."""
+def reject_second_name(path: Path) -> None:
+    """Raises `RunDirectoryError` for a file with a second hard link: writing in place would change
+    the other file too."""
     try:
         names = path.lstat().st_nlink
     except OSError:
@@ -56,9 +56,9 @@ def check_single(path: Path) -> None:
         )
 
 
-def oddity(path: Path) -> str | None:
-    """Returns what a path is where it is neither a plain file nor a folder, with the remedy; None
-    where it is, or nothing is there."""
+def path_fault(path: Path) -> str | None:
+    """Returns what a path is if it is neither a plain file nor a folder, with the remedy; None if
+    it is one of them, or does not exist."""
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -70,11 +70,12 @@ def oddity(path: Path) -> str | None:
     return None
 
 
-def lost(directory: Path) -> RunDirectoryError | None:
-    """Returns the error to raise where a run directory went away while it was worked in."""
+def run_dir_missing(directory: Path) -> RunDirectoryError | None:
+    """Returns the error to raise if a run directory was removed while a process worked in it; None
+    if it is there."""
     if (directory / STORE).is_file():
         return None
     return RunDirectoryError(
         f"{directory} was deleted or moved while the run was at work in it: nothing more can be "
-        "saved; move it back and resume, or train anew"
+        "saved; move it back and resume, or train again"
     )

@@ -23,33 +23,39 @@ from rlanything.runs.summary import evaluation_line
 from rlanything.seeds import derive
 
 
-class HeldOut:
-    """The held-out tasks of a run: the same for every run of the same evaluation settings."""
+class Evaluator:
+    """Evaluates policy and judge on held-out tasks, the same for all runs with the same evaluation
+    settings."""
 
     def __init__(self, recipe: Recipe, domain: Domain, progress: Progress) -> None:
         """Raises `DomainError` for a split that the domain does not have."""
         self._recipe, self._domain, self._progress = recipe, domain, progress
         self.labeller: Labeller | None = None
         """Labels the steps of the judge's episodes, once; None: the domain's oracle does."""
-        wanted = recipe.evaluation
+        settings = recipe.evaluation
+        splits = settings.splits if settings.episodes else ()
         # Not the run's own seed: runs are compared on the same tasks.
-        self.tasks: dict[str, Sequence[Task]] = (
-            {s: checked_tasks(domain, s, wanted.episodes, wanted.seed) for s in wanted.splits}
-            if wanted.episodes
-            else {}
-        )
+        self._tasks: dict[str, Sequence[Task]] = {
+            split: checked_tasks(domain, split, settings.episodes, settings.seed)
+            for split in splits
+        }
+
+    def due(self, iteration: int, store: Store) -> bool:
+        """Whether an evaluation is planned after this iteration, and `store` does not have it."""
+        last, every = self._recipe.loop.iterations, self._recipe.evaluation.every
+        planned = iteration == 0 or iteration >= last or (every and iteration % every == 0)
+        return bool(planned and self._tasks and iteration not in store.evaluated_iterations())
 
     def warn_of(self, pool: Pool) -> None:
-        """Warns of tasks that train and are held out, by their ids or by what they ask for."""
-        asked = Counter(_asked(slot.root) for slot in pool.slots)
-        # What several ask for alike does not tell them apart: such tasks are known by their ids,
-        # and all are where most tasks ask for what another does.
+        """Warns of held-out tasks that are also trained on. Tasks with identical content are
+        matched by id; if most tasks share their content, all are."""
+        asked = Counter(_content(slot.root) for slot in pool.slots)
         alone = {key for key, count in asked.items() if count == 1}
         trained = {slot.id for slot in pool.slots} | (
             alone if 2 * len(alone) > len(asked) else set()
         )
-        for split, tasks in self.tasks.items():
-            shared = [task.id for task in tasks if trained & {task.id, _asked(task)}]
+        for split, tasks in self._tasks.items():
+            shared = [task.id for task in tasks if trained & {task.id, _content(task)}]
             if shared:
                 self._progress.warn(
                     f"{len(shared)} of the {len(tasks)} held-out tasks of split {split!r} are "
@@ -65,14 +71,14 @@ class HeldOut:
         environments: EnvironmentPool,
         store: Store,
     ) -> EvaluationRecord:
-        """Returns the success of the policy on every split, and what the judge gets right. The
+        """Returns the success of the policy on every split, and the accuracy of the judge. The
         judge always reads the episodes that were played before training, which `store` keeps."""
         recipe = self._recipe
         seed = derive(recipe.seed, "evaluation")
         rollouts = recipe.evaluation.rollouts_per_task
         evaluations = [
             self.play(components, environments, split, tasks, seed, rollouts)
-            for split, tasks in self.tasks.items()
+            for split, tasks in self._tasks.items()
         ]
         for evaluation in evaluations:
             self._progress.log(evaluation_line(iteration, evaluation))
@@ -90,7 +96,7 @@ class HeldOut:
         usage = components.pop_usage()
         if self.labeller is not None:
             usage |= self.labeller.pop_usage()
-            self.labeller = None  # and with it its model, which is not needed again
+            self.labeller = None  # frees its model, which is not needed again
         return EvaluationRecord(
             number=iteration,
             evaluations=evaluations,
@@ -109,7 +115,7 @@ class HeldOut:
         seed: int,
         rollouts: int,
     ) -> Evaluation:
-        """Returns the success of the policy as it is now on the given tasks of a split."""
+        """Returns the success of the current policy on the given tasks of a split."""
         recipe = self._recipe
         return evaluate(
             components.eval_policy,
@@ -131,6 +137,6 @@ class HeldOut:
         return self.labeller.label(played, derive(self._recipe.seed, "labels"), self._progress)
 
 
-def _asked(task: Task) -> str:
-    """Returns what a task is, whatever it is called."""
+def _content(task: Task) -> str:
+    """Returns all of a task but its id."""
     return json.dumps([task.instruction, task.kind, task.data], sort_keys=True)

@@ -1,4 +1,4 @@
-"""A judge on rollouts made elsewhere: JSON lines of texts in, the same lines with scores out."""
+"""A judge on rollouts of other programs: JSON lines of texts in, the same lines with scores out."""
 
 from __future__ import annotations
 
@@ -20,132 +20,131 @@ from rlanything.roles.judges.llm import LLMJudge
 from rlanything.rollout.formats import FormatError, LineFormat
 from rlanything.rollout.lines import FilePlace, RolloutsError, open_rollouts, read_texts
 from rlanything.rollout.long_lines import limited_lines
-from rlanything.runs.judge_source import JudgeSource
+from rlanything.runs.judging.source import JudgeSource
 from rlanything.seeds import derive
 from rlanything.strict_json import finite_json
 
 TOGETHER = 64
-"""Trajectories that are judged at once, and then written."""
+"""Number of trajectories that are judged, then written, together."""
 Entry: TypeAlias = tuple[FilePlace, dict[str, Any], Trajectory]
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeFileRequest:
-    """A file of rollouts, and the judge that is to score their steps."""
+class JudgeFileArgs:
+    """A file of rollouts, and the judge that scores their steps."""
 
     rollouts: Path
     judge: JudgeSource
     out: Path
     seed: int = 0
     win_at: float | None = None
-    """The outcome is whether a line's `reward` reaches it; None: the line has its outcome."""
+    """Smallest `reward` of a line that counts as a win; None: the line has its outcome."""
     line_format: str | None = None
-    """A name in `FORMATS`; None: lines as `TEXT_SHAPE` has them."""
+    """A name in `FORMATS`; None: lines in the format of `TEXT_SHAPE`."""
     rewards: tuple[str, ...] = ()
     """Columns of such lines that are rewards; see `LineFormat`."""
 
     @property
     def partial(self) -> Path:
-        """Where the lines wait until they are complete; the same request finds them again."""
+        """The file of unfinished output; the same arguments find it again."""
         mark = hashlib.sha256(repr(self).encode()).hexdigest()[:12]
         return self.out.with_name(f".{self.out.name}.{mark}.partial")
 
 
 @dataclass(slots=True)
 class JudgedFile:
-    """Counts of what was judged."""
+    """Counts of the trajectories, steps and answers of a judged file."""
 
     trajectories: int = 0
     earlier: int = 0
-    """Of those, judged before an interruption."""
+    """Trajectories that were judged before an interruption."""
     steps: int = 0
     judgements: int = 0
     unreadable: int = 0
     """Judgements without a score."""
     cut: int = 0
-    """Answers of the judge that `max_tokens` cut off, of those made now; so are the next two."""
+    """Answers that `max_tokens` cut off; like the next two, without those from before an
+    interruption."""
     refused: int = 0
-    """Answers that its endpoint withheld."""
+    """Answers that the endpoint withheld."""
     empty: int = 0
     """Answers without any text."""
 
 
-def run_judge_file(request: JudgeFileRequest, progress: Progress) -> JudgedFile:
+def run_judge_file(args: JudgeFileArgs, progress: Progress) -> JudgedFile:
     """Writes every line of the rollouts with `scores` and `judgements` at each step, in the same
-    order. What was judged before an interruption is kept, and not judged again.
+    order. Trajectories that were judged before an interruption are not judged again.
 
     Raises `RolloutsError`, `RecipeError`, `ModelError` or `DomainError`."""
-    _check_places(request)
-    line_format = _line_format(request)  # refused before a judge is loaded
-    judge = request.judge.open(progress)
+    _check_places(args)
+    line_format = _line_format(args)  # refused before a judge is loaded
+    judge = args.judge.open(progress)
     try:
-        with progress.live(), open_rollouts(request.rollouts) as opened:
-            result = _judge_lines(request, line_format, judge, opened, progress)
-        os.replace(request.partial, request.out)
+        with progress.live(), open_rollouts(args.rollouts) as opened:
+            result = _judge_lines(args, line_format, judge, opened, progress)
+        os.replace(args.partial, args.out)
     except OSError as error:
         raise RolloutsError(
-            f"{request.out}: cannot be written ({error.strerror}); free space and begin again: "
+            f"{args.out}: cannot be written ({error.strerror}); free space and begin again: "
             "what was judged is kept"
         ) from error
     return result
 
 
-def _line_format(request: JudgeFileRequest) -> LineFormat | None:
-    if request.line_format is None:
-        if request.rewards:
+def _line_format(args: JudgeFileArgs) -> LineFormat | None:
+    if args.line_format is None:
+        if args.rewards:
             raise RolloutsError("--reward: names columns of --format trl; leave it out")
         return None
-    if request.win_at is None:
+    if args.win_at is None:
         raise RolloutsError(
             "--format: such lines have rewards; say with --win-at from which one on an episode is "
             "won, e.g. --win-at 1"
         )
     try:
-        return LineFormat(request.line_format, request.rewards)
+        return LineFormat(args.line_format, args.rewards)
     except FormatError as error:
         raise RolloutsError(str(error)) from error
 
 
-def _check_places(request: JudgeFileRequest) -> None:
-    if not request.out.parent.is_dir():
+def _check_places(args: JudgeFileArgs) -> None:
+    if not args.out.parent.is_dir():
         raise RolloutsError(
-            f"{request.out}: its folder does not exist; create {request.out.parent} first"
+            f"{args.out}: its folder does not exist; create {args.out.parent} first"
         )
-    if request.out == Path("-"):
+    if args.out == Path("-"):
         raise RolloutsError(
             "--out -: these lines go to a file, to go on from after a stop; name it"
         )
-    if request.out.suffix == ".gz":
+    if args.out.suffix == ".gz":
         raise RolloutsError(
-            f"{request.out}: these lines are written plain, to go on from after a stop; choose "
+            f"{args.out}: these lines are written plain, to go on from after a stop; choose "
             "a name without .gz"
         )
-    if os.path.lexists(request.out):
-        raise RolloutsError(f"{request.out}: exists already; remove it, or choose another output")
+    if os.path.lexists(args.out):
+        raise RolloutsError(f"{args.out}: exists already; remove it, or choose another output")
 
 
 def _judge_lines(
-    request: JudgeFileRequest,
+    args: JudgeFileArgs,
     line_format: LineFormat | None,
     judge: Judge,
     opened: tuple[Iterable[bytes], int, Callable[[], int]],
     progress: Progress,
 ) -> JudgedFile:
     result, (file, size, position) = JudgedFile(), opened
-    seed = derive(request.seed, "judge")
+    seed = derive(args.seed, "judge")
     with (
-        _without_remains(request.partial),
+        _without_remains(args.partial),
         progress.bytes_phase("judged") as advance,
-        request.partial.open("a+b") as target,
+        args.partial.open("a+b") as target,
     ):
-        _claim(target, request.partial)
-        lines = limited_lines(request.rollouts, file)
-        entries = read_texts(
-            request.rollouts, lines, lambda done: None, request.win_at, line_format
-        )
+        _claim(target, args.partial)
+        lines = limited_lines(args.rollouts, file)
+        entries = read_texts(args.rollouts, lines, lambda done: None, args.win_at, line_format)
         for done, (line, entry, _) in zip(_earlier(target), entries, strict=False):
             if _unjudged(done) != _unjudged(entry):
-                remedy = f"remove {request.partial} to judge it all again"
+                remedy = f"remove {args.partial} to judge it all again"
                 line.fail("not the trajectory that was judged before the interruption", remedy)
             _count(result, done["steps"])
             result.earlier += 1
@@ -165,7 +164,7 @@ def _judge_lines(
 
 @contextmanager
 def _without_remains(partial: Path) -> Iterator[None]:
-    """Leaves no empty file behind where an error comes before the first line."""
+    """Deletes an empty file if an error comes before the first line."""
     try:
         yield
     except BaseException:
@@ -175,7 +174,7 @@ def _without_remains(partial: Path) -> Iterator[None]:
 
 
 def _claim(target: BinaryIO, partial: Path) -> None:
-    """Keeps other processes away from what is written, until it is closed."""
+    """Locks the output file against other processes, until it is closed."""
     try:
         fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -185,7 +184,7 @@ def _claim(target: BinaryIO, partial: Path) -> None:
 
 
 def _unjudged(entry: Mapping[str, Any]) -> str:
-    """A line without what a judge adds, to compare with another."""
+    """Returns a line as text without what a judge adds, to compare it with another."""
     added = ("scores", "judgements")
     steps = [
         {name: value for name, value in step.items() if name not in added}
@@ -195,8 +194,7 @@ def _unjudged(entry: Mapping[str, Any]) -> str:
 
 
 def _earlier(target: BinaryIO) -> list[dict[str, Any]]:
-    """Returns the lines that an interrupted run of this request has left; what it was writing when
-    it ended is cut off."""
+    """Returns the lines from before an interruption, and cuts off an unfinished one."""
     target.seek(0)
     lines = [line for line in target if line.endswith(b"\n")]
     target.truncate(sum(map(len, lines)))
@@ -206,7 +204,7 @@ def _earlier(target: BinaryIO) -> list[dict[str, Any]]:
 def _lines(
     chunk: Sequence[Entry], judged: Sequence[JudgedTrajectory], result: JudgedFile
 ) -> Iterator[bytes]:
-    """Yields the lines of trajectories that were judged, and counts them."""
+    """Yields the lines of judged trajectories, and counts them."""
     for (_, entry, _), scored in zip(chunk, judged, strict=True):
         steps = [
             {

@@ -1,7 +1,7 @@
-"""A judge that goes on learning where it is served: its model, and the directory that keeps it.
+"""A judge that keeps learning while it is served: its model, and the directory that keeps it.
 
-The directory is as a run's, with a recipe, a store and checkpoints, one for each update: whatever
-reads the judge of a run reads this one.
+The directory is like a run's, with a recipe, a store and a checkpoint for each update, so every
+command that reads the judge of a run also reads this one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rlanything.cluster.open import Here, Trained
 from rlanything.config.recipe import Recipe, RecipeError
+from rlanything.config.roles import role_key
 from rlanything.progress import Progress
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.base import Judge
@@ -23,19 +24,19 @@ from rlanything.runs.directory import (
     create_run,
     day_begun,
     now,
+    run_lock,
     served_from,
 )
-from rlanything.runs.eval_target import checkpoint_of, is_run, refuse_models
-from rlanything.runs.inside import CHECKPOINTS, STORE, inside
-from rlanything.runs.judge_source import JudgeSource
-from rlanything.runs.lock import RunLock
+from rlanything.runs.judging.source import JudgeSource
+from rlanything.runs.paths import CHECKPOINTS, STORE, run_path
 from rlanything.runs.recovery import Position, last_position
 from rlanything.runs.store.store import Store
+from rlanything.runs.target import RunTarget
 
 
 @dataclass(slots=True)
 class LearningJudgeRun:
-    """A judge with its learner, and where it is kept."""
+    """A judge with its learner, and the directory that keeps it."""
 
     judge: Judge
     trained: Trained
@@ -44,19 +45,19 @@ class LearningJudgeRun:
     role: str
     """Name of the judge's role in the recipe."""
     updates: int
-    """Those that its weights have had since it was first served."""
+    """Number of updates since it was first served."""
 
     def keep(self) -> None:
-        """Writes the checkpoint of one more update, and lets older ones go as the recipe says.
+        """Writes the checkpoint of one more update, and deletes older ones as the recipe says.
         Raises `CheckpointError`."""
         self.updates += 1
         self.save()
         kept = self.recipe.checkpoints
-        prune(inside(self.directory, CHECKPOINTS), kept.keep, kept.every)
+        prune(run_path(self.directory, CHECKPOINTS), kept.keep, kept.every)
 
     def save(self) -> None:
         """Writes the checkpoint of the last update."""
-        folder = inside(self.directory, CHECKPOINTS)
+        folder = run_path(self.directory, CHECKPOINTS)
         save_checkpoint(folder, self.updates, {self.role: self.trained}, None)
 
 
@@ -64,14 +65,14 @@ class LearningJudgeRun:
 def open_learning_judge(
     source: JudgeSource, out: Path | None, progress: Progress
 ) -> Iterator[LearningJudgeRun]:
-    """Yields a judge that learns, alone in its directory: in `out`, a new one, a run's, a recipe's
-    or a model's; in its own, one that was served before.
+    """Yields a judge that learns, with its directory locked: a new directory `out` for the judge of
+    a run, a recipe or a model; its own directory for one that was served before.
 
-    Raises `RecipeError` where it cannot learn or begin there, `LockedError` where another process
-    serves it, and what `JudgeSource.open` raises."""
+    Raises `RecipeError` if it cannot learn or begin there, `LockedError` if another process serves
+    it, and what `JudgeSource.open` raises."""
     source.refuse_unread()
-    there = Path(source.name)
-    again = is_run(source.name) and served_from(there) is not None
+    target, there = source.target, Path(source.name)
+    again = isinstance(target, RunTarget) and served_from(there) is not None
     if again and out is not None:
         raise RecipeError(f"--out: {there} goes on in its own directory; leave it out")
     if out is None and not again:
@@ -79,26 +80,26 @@ def open_learning_judge(
     if again:
         allowed_changes(source.overrides)
     recipe = source.recipe()
-    if is_run(source.name):
-        refuse_models(source.name, recipe, source.overrides)
-    if not recipe.judge.trains:
+    name = recipe.one_judge(source.role)
+    if name not in recipe.trained_roles:
+        key = role_key(name)
         raise RecipeError(
-            "judge: it does not learn (judge.train=false, judge.name or an endpoint says so); "
-            "serve it without --learn, or set judge.train=true for a model that is here"
+            f"{key}: it does not learn ({key}.train=false, {key}.name or an endpoint says so); "
+            f"serve it without --learn, or set {key}.train=true for a model that is here"
         )
-    directory = there if out is None else out
-    if again:
-        with RunLock(directory):  # alone before it is read: another process may be about to write
-            yield _open(source, recipe, directory, _kept(there, progress), begin=False)
+    if out is None:
+        with run_lock(there):  # before it is read: another process may be about to write
+            yield _open(source, recipe, there, _kept(there, progress), begin=False)
     else:
-        opened = _open(source, recipe, directory, _beginning(source, progress), begin=True)
-        with RunLock(directory):
+        weights = target.checkpoint(progress) if isinstance(target, RunTarget) else None
+        opened = _open(source, recipe, out, Position(0, weights), begin=True)
+        with run_lock(out):
             yield opened
 
 
 def _kept(directory: Path, progress: Progress) -> Position:
-    """Returns where a judge stands that was served before. Raises `RecipeError` where nothing of it
-    was kept, or it would begin anew with other weights."""
+    """Returns the last update of a judge that was served before. Raises `RecipeError` if there is
+    none: it would begin again with other weights."""
     position = last_position(directory, progress.log)
     if position.checkpoint is None:
         raise RecipeError(
@@ -108,30 +109,24 @@ def _kept(directory: Path, progress: Progress) -> Position:
     return position
 
 
-def _beginning(source: JudgeSource, progress: Progress) -> Position:
-    """Returns where a judge stands that was never served: with a run's last weights, or none."""
-    trained = is_run(source.name)
-    return Position(0, checkpoint_of(source.name, progress) if trained else None)
-
-
 def _open(
     source: JudgeSource, recipe: Recipe, directory: Path, position: Position, begin: bool
 ) -> LearningJudgeRun:
     domain, checkpoint = source.prompts(recipe), position.checkpoint
-    trained = Here(recipe.threads).trained(
-        trained_source(recipe, checkpoint, (), "judge", recipe.judge)
-    )
+    name = recipe.one_judge(source.role)
+    config = recipe.judges[name]
+    trained = Here(recipe.threads).trained(trained_source(recipe, checkpoint, (), name, config))
     if checkpoint is not None:
-        trained.load_state(checkpoint / "judge")
+        trained.load_state(checkpoint / name)
     if begin:
         create_run(directory, recipe.model_copy(update={"run_dir": directory}), now())
         with closing(Store(directory / STORE)) as store:
             store.describe({"served_from": source.name})
     chat_model = LocalChatModel(
-        trained.model, trained.engine, day_begun(directory), recipe.judge.chat_template_kwargs
+        trained.model, trained.engine, day_begun(directory), config.chat_template_kwargs
     )
-    judge = build_judge(recipe.judge, domain, lambda: chat_model)
-    opened = LearningJudgeRun(judge, trained, recipe, directory, "judge", position.iteration)
+    judge = build_judge(config, domain, lambda: chat_model, role_key(name))
+    opened = LearningJudgeRun(judge, trained, recipe, directory, name, position.iteration)
     if begin:
         opened.save()
     return opened

@@ -1,0 +1,111 @@
+"""What trains judges: pure functions from the m answers for each step of one task's rollout group
+to an advantage for each answer.
+
+| name | advantage of answer j for step i | source |
+|---|---|---|
+| `consistency` | R^S_ij = R_i S_ij, standardized over the m of its step | the paper, Eq. 2 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rlanything.algorithm.feedback import (
+    Floats,
+    Moments,
+    TrajectoryScores,
+    consistency_feedback,
+    moments,
+    standardize,
+)
+from rlanything.algorithm.options import Options
+
+Normalization: TypeAlias = Literal["step", "task"]
+Balance: TypeAlias = Literal["none", "outcome"]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardInputs:
+    """The answers of one judge for the rollout group of one task: G trajectories."""
+
+    outcomes: Sequence[int]
+    """O, [G], each -1 or +1."""
+    scores: Sequence[TrajectoryScores]
+    """S_ij, [G][steps][m]; 0 could not be read."""
+    feedback: Sequence[Floats]
+    """R_i, [G] arrays [steps]: Eq. 1 of this judge's own scores, with `judge_lambda`."""
+
+
+JudgeAdvantages: TypeAlias = Sequence[Sequence[Floats]]
+"""[G][steps] arrays [m]."""
+Reward: TypeAlias = Callable[[RewardInputs], JudgeAdvantages]
+"""A reward with its options."""
+
+
+class ConsistencyOptions(Options):
+    """Options of `consistency`."""
+
+    normalization: Normalization = "step"
+    """Standardize R^S over the judgements of one step, or over all judgements of the task."""
+    balance: Balance = "outcome"
+    """`outcome` gives the steps of won and of lost episodes of a task equal total weight in what
+    the judge learns, and so teaches nothing on a task that was always won or always lost; it keeps
+    a weak policy's judge from learning to say -1 (measured in benchmarks/remedies.md). `none`
+    counts every step alike, as the paper does."""
+
+
+def consistency(inputs: RewardInputs, options: ConsistencyOptions) -> list[list[Floats]]:
+    """R^S_ij = R_i * S_ij (Eq. 2), standardized by its population std; where that is 0 there is no
+    signal: 0."""
+    counts = np.array([len(step) for steps in inputs.scores for step in steps], dtype=np.intp)
+    # R_i of all steps and S_ij of all judgements, end to end.
+    judged = list(chain.from_iterable(chain.from_iterable(inputs.scores)))
+    feedback = np.repeat(np.concatenate(inputs.feedback), counts)
+    consistent = consistency_feedback(feedback, judged)
+    advantages = judge_advantages(consistent, counts, options.normalization)
+    if options.balance == "outcome":
+        outcome_of_step = np.repeat(inputs.outcomes, [len(steps) for steps in inputs.scores])
+        won = outcome_of_step == 1
+        weights = outcome_balance(int(won.sum()), int((~won).sum()))
+        advantages *= np.repeat(np.where(won, weights[1], weights[-1]), counts)
+    # Cut again into steps, and into trajectories.
+    ends = np.cumsum(counts).tolist()
+    cut = (advantages[end - m : end] for end, m in zip(ends, counts.tolist(), strict=True))
+    return [list(islice(cut, len(steps))) for steps in inputs.scores]
+
+
+def judge_advantages(
+    consistency: Floats, counts: npt.NDArray[np.integer], normalization: Normalization
+) -> Floats:
+    """R^S_ij standardized over the m judgements of its step, or over all of one task's judgements.
+
+    `consistency` [judgements] has those of all steps end to end, `counts` [steps] the m of each
+    step; advantages [judgements] in the same order."""
+    if normalization == "task":
+        return standardize(consistency, moments(consistency))
+    advantages = np.zeros_like(consistency)
+    m_of_step = np.repeat(counts, counts)
+    # All steps with the same m at once, a row each: numpy costs by the call.
+    for m in np.unique(m_of_step).tolist():
+        steps = consistency[m_of_step == m].reshape(-1, m)
+        over = moments(steps)
+        by_row = Moments(over.mean[:, None], over.std[:, None])
+        advantages[m_of_step == m] = standardize(steps, by_row).ravel()
+    return advantages
+
+
+def outcome_balance(won_steps: int, lost_steps: int) -> dict[int, float]:
+    """Returns by outcome the weight that makes a task's won and lost episodes count the same.
+
+    The steps of either have the same total. Not in the paper. Lost episodes are longer and, with a
+    weak policy, more: at lambda = 1 the sign of R_i is the outcome's, so that "always -1" agrees
+    with most steps. Twice the share of the *other* outcome's steps bounds the weights by 2, and is
+    0 where a task has one outcome only: there is then nothing to tell apart."""
+    total = max(won_steps + lost_steps, 1)
+    return {1: 2 * lost_steps / total, -1: 2 * won_steps / total}

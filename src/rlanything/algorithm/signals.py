@@ -1,0 +1,194 @@
+"""The signals: what one task's rollout group teaches the policy and each judge, and who may train.
+
+The recipe's functions decide (`feedback.advantage`, `feedback.judge_reward`); tasks whose accuracy
+lies outside a role's window teach it nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rlanything.algorithm.advantages import AdvantageInputs, StepKeys
+from rlanything.algorithm.feedback import (
+    FeedbackSettings,
+    Floats,
+    TrajectoryScores,
+    integrated_feedback,
+    mean_score,
+)
+from rlanything.algorithm.rewards import RewardInputs
+from rlanything.plugins import PluginError
+
+Outcomes: TypeAlias = Sequence[int] | npt.NDArray[np.integer]
+"""O, [G]."""
+GroupScores: TypeAlias = Sequence[TrajectoryScores]
+"""S_ij of one judge, [G][steps][m]."""
+StepAdvantages: TypeAlias = Floats | tuple[Floats, ...]
+"""Advantages of a trajectory: an array [steps], or an array [tokens] for each step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSignals:
+    """The advantages of the rollout group of one task. An advantage of exactly 0 does not train."""
+
+    accuracy: float
+    policy: tuple[StepAdvantages, ...]
+    """[G]; all 0 where the accuracy lies outside the policy's window."""
+    judges: Mapping[str, tuple[tuple[Floats, ...], ...]]
+    """By judge, [G][steps] arrays [m]; all 0 where the accuracy lies outside the judges' window."""
+
+
+def task_signals(
+    outcomes: Outcomes,
+    scores: GroupScores | Mapping[str, GroupScores],
+    settings: FeedbackSettings,
+    rewards: Sequence[float | None] | None = None,
+    states: StepKeys | None = None,
+    *,
+    weights: Mapping[str, float] = MappingProxyType({}),
+    values: Sequence[Sequence[float]] | None = None,
+    lengths: Sequence[Sequence[int]] | None = None,
+) -> TaskSignals:
+    """Returns everything the rollout group of one task teaches, from O [G] and S_ij [G][steps][m]:
+    of the judge `judge`, or by the name of each judge.
+
+    rewards [G]: what the environment measured, which stands for O where `policy_reward` is
+    "outcome" and all G have one. weights: those of the judges in the mean score of a step; 1 of one
+    that is not named. states, values, lengths: as in `AdvantageInputs`, for advantages that need
+    them. A step without judgements (m = 0) has R_i = O. Raises ValueError where outcomes, scores
+    and states disagree in length, where an outcome is not -1 or +1, a score not -1, 0 or +1, or a
+    reward not finite, and `PluginError` for an advantage that lacks an input."""
+    by_judge = scores if isinstance(scores, Mapping) else {"judge": scores}
+    # Python's numbers, which are read one by one faster than numpy's.
+    listed = {
+        name: [steps.tolist() if isinstance(steps, np.ndarray) else steps for steps in group]
+        for name, group in by_judge.items()
+    }
+    for group in listed.values():
+        check_rollouts(outcomes, group)
+    # On one scale: an episode that broke off before its reward has its outcome alone.
+    measured = [reward for reward in rewards or () if reward is not None]
+    if not all(map(math.isfinite, measured)):
+        raise ValueError(f"a reward is a finite number or None: {list(rewards or ())}")
+    outcomes = [int(outcome) for outcome in outcomes]
+    accuracy = task_accuracy(outcomes)
+    inputs = AdvantageInputs(
+        outcomes=outcomes,
+        scores=listed,
+        weights={name: weights.get(name, 1.0) for name in listed},
+        settings=settings,
+        rewards=measured if rewards and len(measured) == len(rewards) else None,
+        values=values,
+        states=states,
+        lengths=lengths,
+    )
+    if in_window(accuracy, settings.policy_window):
+        policy = policy_advantages(inputs)
+    else:
+        policy = tuple(np.zeros(steps) for steps in inputs.steps)
+    judges = {name: judge_advantages(outcomes, group, settings) for name, group in listed.items()}
+    return TaskSignals(accuracy, policy, judges)
+
+
+def policy_advantages(inputs: AdvantageInputs) -> tuple[StepAdvantages, ...]:
+    """Returns what the recipe's advantage gives the policy, whatever the accuracy of the task.
+
+    Raises `PluginError` for an input that it needs and that is not there, and for advantages that
+    do not fit the steps."""
+    advantage = inputs.settings.advantage
+    place = f"advantage {advantage.name}"
+    for name in advantage.needs:
+        given = getattr(inputs, name)
+        if given is None:
+            raise PluginError(f"{place} needs {name}, and there are none: choose another advantage")
+        spare = name == "values"
+        if [len(row) - spare for row in given] != inputs.steps:
+            raise ValueError(f"{place} needs {name} of every step: give [G][steps{' + 1' * spare}]")
+    given = advantage.function(inputs)
+    if len(given) != len(inputs.outcomes):
+        raise PluginError(f"{place} returned {len(given)} trajectories of {len(inputs.outcomes)}")
+    return tuple(_of_trajectory(place, row, of_steps, inputs) for row, of_steps in enumerate(given))
+
+
+def _of_trajectory(
+    place: str, row: int, given: Floats | Sequence[Floats], inputs: AdvantageInputs
+) -> StepAdvantages:
+    """Returns a trajectory's advantages as an array [steps], or an array [tokens] for each step."""
+    steps = inputs.steps[row]
+    if any(map(np.ndim, given)):
+        advantages = tuple(np.asarray(of_step, dtype=np.float64) for of_step in given)
+        responses = [(tokens,) for tokens in inputs.lengths[row]] if inputs.lengths else None
+        fits = [of_step.shape for of_step in advantages] == responses
+        finite = all(np.isfinite(of_step).all() for of_step in advantages)
+    else:
+        advantages = np.array(given, dtype=np.float64)
+        fits = advantages.shape == (steps,)
+        finite = np.isfinite(advantages).all()
+    if not fits:
+        raise PluginError(
+            f"{place}: return an advantage for each of the {steps} steps of trajectory {row}, or "
+            "for each token of each response"
+        )
+    if not finite:
+        raise PluginError(f"{place}: an advantage of trajectory {row} is not finite")
+    return advantages
+
+
+def judge_advantages(
+    outcomes: Sequence[int], scores: GroupScores, settings: FeedbackSettings
+) -> tuple[tuple[Floats, ...], ...]:
+    """Returns what the recipe's reward gives a judge for its own scores [G][steps][m]; all 0 where
+    the accuracy lies outside the judges' window."""
+    if not in_window(task_accuracy(outcomes), settings.judge_window):
+        return tuple(tuple(np.zeros(len(step)) for step in steps) for steps in scores)
+    feedback = [
+        integrated_feedback(
+            outcome,
+            [mean_score(step, settings.unreadable) for step in steps],
+            settings.judge_lambda,
+        )
+        for outcome, steps in zip(outcomes, scores, strict=True)
+    ]
+    reward = settings.judge_reward
+    given = reward.function(RewardInputs(outcomes, scores, feedback))
+    if [list(map(len, steps)) for steps in given] != [list(map(len, steps)) for steps in scores]:
+        raise PluginError(f"reward {reward.name}: return an advantage for each judgement")
+    return tuple(map(tuple, given))
+
+
+def task_accuracy(outcomes: Outcomes) -> float:
+    """The fraction of a task's rollouts with O = +1. Raises ValueError without rollouts."""
+    if len(outcomes) == 0:
+        raise ValueError("a task without rollouts has no accuracy")
+    return sum(1 for outcome in outcomes if outcome == 1) / len(outcomes)
+
+
+def in_window(accuracy: float, window: tuple[float, float]) -> bool:
+    """Whether a task of this accuracy trains; both ends of the window do."""
+    return window[0] <= accuracy <= window[1]
+
+
+def check_rollouts(outcomes: Outcomes, scores: GroupScores) -> None:
+    """Raises ValueError with the place of what `task_signals` cannot take of O [G] and S_ij."""
+    if len(outcomes) != len(scores):
+        raise ValueError(f"{len(outcomes)} outcomes but scores of {len(scores)} trajectories")
+    for row, (outcome, steps) in enumerate(zip(outcomes, scores, strict=True)):
+        if outcome not in (-1, 1):
+            raise ValueError(f"trajectory {row}: outcome {outcome} is neither -1 nor +1")
+        try:
+            flat = list(chain.from_iterable(steps))
+        except TypeError:
+            raise ValueError(
+                f"trajectory {row}: give [steps][m], a list of scores a step"
+            ) from None
+        if sum(map(flat.count, (-1, 0, 1))) < len(flat):
+            i = next(i for i, step in enumerate(steps) if any(s not in (-1, 0, 1) for s in step))
+            raise ValueError(f"trajectory {row}, step {i}: a score is not -1, 0 or +1")
