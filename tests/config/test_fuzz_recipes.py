@@ -15,7 +15,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from helpers.sections import sections_in
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.roles import RoleConfig
 
 GOOD = {"name": "mine", "domain": {"name": "text"}}
 Key = tuple[str, ...]
@@ -30,6 +32,10 @@ class Leaf:
 
 
 def leaves(section: type[BaseModel] = Recipe, key: Key = ()) -> Iterator[Leaf]:
+    if section is Recipe:
+        for role in sections_in(Recipe.model_fields["roles"].annotation):
+            if issubclass(role, RoleConfig) and role.shipped_role:
+                yield from leaves(role, (role.shipped_role,))
     for name, field in section.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):

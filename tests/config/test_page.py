@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
 
 import pytest
 from pydantic import BaseModel
 
 from helpers.paths import ROOT
+from helpers.sections import sections_in
 from rlanything.config.page import SECTIONS, write_page
 from rlanything.config.recipe import Recipe
 
@@ -22,9 +22,8 @@ def sections(section: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """A section, those it is made of, and those below."""
     yield from (each for each in section.__mro__ if each in SECTIONS.values())
     for field in section.model_fields.values():
-        for kind in (field.annotation, *get_args(field.annotation)):
-            if isinstance(kind, type) and issubclass(kind, BaseModel):
-                yield from sections(kind)
+        for kind in sections_in(field.annotation):
+            yield from sections(kind)
 
 
 def test_no_section_of_a_recipe_is_left_out() -> None:
@@ -33,8 +32,7 @@ def test_no_section_of_a_recipe_is_left_out() -> None:
 
 def every_key(section: type[BaseModel]) -> Iterator[tuple[str, str, str | None]]:
     for name, field in section.model_fields.items():
-        kinds = [field.annotation, *get_args(field.annotation)]
-        below = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        below = [*sections_in(field.annotation)]
         if not below or field.description:
             yield section.__name__, name, field.description
         for kind in below:

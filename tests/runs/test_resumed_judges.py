@@ -28,6 +28,7 @@ SMALL = (
     "evaluation.judged_episodes=1",
     "feedback.policy_window=[0, 1]",
     "feedback.judge_window=[0, 1]",
+    "feedback.judge_reward.options.balance=none",
 )
 KILLED = """
 import sys

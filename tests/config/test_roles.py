@@ -1,0 +1,95 @@
+"""Roles of a recipe: the short form, and roles of any name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.domains.registry import load_domain
+from rlanything.roles.judges.base import FunctionJudge
+from rlanything.runs.build import build_components
+from rlanything.runs.parts import Parts
+
+MINE: dict[str, Any] = {"name": "mine", "domain": {"name": "guess"}}
+CRITIC = {"does": "scores", "name": "oracle", "weight": 0.5}
+
+
+def test_the_short_form_is_that_of_roles() -> None:
+    short = load_recipe({**MINE, "judge": {"temperature": 0.5}})
+    long = load_recipe({**MINE, "roles": {"judge": {"temperature": 0.5}}})
+    assert short == long
+    assert list(short.roles) == ["policy", "judge", "adapter"]
+    assert load_recipe(short.model_dump()) == short
+
+
+def test_overrides_reach_a_role_in_either_form() -> None:
+    for written in ({"judge": {}}, {"roles": {"judge": {}}}):
+        for key in ("judge.temperature", "roles.judge.temperature"):
+            recipe = load_recipe({**MINE, **written}, {key: 0.5})
+            assert recipe.judges["judge"].temperature == 0.5
+
+
+def test_a_role_of_any_name_says_what_it_does() -> None:
+    recipe = load_recipe({**MINE, "roles": {"critic": CRITIC, "player": {"does": "acts"}}})
+    assert list(recipe.roles) == ["player", "critic", "adapter"]
+    assert (recipe.acting, list(recipe.judges), recipe.rewriting) == (
+        *("player", ["critic"], "adapter"),
+    )
+    assert list(recipe.trained_roles) == ["player"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"policy": {}, "roles": {"policy": {}}}, "policy and roles.policy are the same role"),
+        ({"policy": {}, "roles": {"b": {"does": "acts"}}}, "roles.policy and roles.b: one role"),
+        ({"adapter": {}, "roles": {"b": {"does": "rewrites"}}}, "one role rewrites"),
+        ({"roles": {"b": {"does": "flies"}}}, "roles.b: say what the role does with does: acts"),
+        ({"roles": {"b": {}}}, "roles.b: say what the role does"),
+        ({"roles": {"tasks": CRITIC}}, "roles.tasks: write a role's name in small letters"),
+        ({"roles": {"B/..": CRITIC}}, "small letters, digits and _"),
+        ({"roles": 3}, "roles: write it in braces"),
+        ({"roles": {"v": {"does": "values"}}}, "roles.v: model: name one"),
+    ],
+)
+def test_roles_that_do_not_fit_are_one_line(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(RecipeError) as refused:
+        load_recipe({**MINE, **more})
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"roles": {"v": {"does": "values", "model": "nano-x"}}}, "roles.v: nothing here reads"),
+        ({"judge": {"weight": 2.0}}, "judge.weight: a single judge is weighed against no other"),
+    ],
+)
+def test_what_nothing_reads_is_refused(more: dict[str, Any], said: str) -> None:
+    recipe = load_recipe({**MINE, **more})
+    with pytest.raises(RecipeError, match=said):
+        build_components(recipe, load_domain(recipe.domain.name, {}))
+
+
+def test_one_of_several_judges_is_chosen_by_name() -> None:
+    recipe = load_recipe({**MINE, "judge": {}, "roles": {"critic": CRITIC}})
+    assert recipe.one_judge("critic") == "critic"
+    with pytest.raises(RecipeError, match="choose with --role one of judge, critic"):
+        recipe.one_judge(None)
+    with pytest.raises(RecipeError, match="--role referee: no judge"):
+        recipe.one_judge("referee")
+
+
+def test_objects_judge_in_the_roles_that_are_named() -> None:
+    recipe = load_recipe({**MINE, "judge": {}, "roles": {"critic": CRITIC}})
+    judge = FunctionJudge(lambda trajectory, i: 1)
+    named = Parts(judge={"critic": judge}).named_in(recipe)
+    assert named.judges["critic"].name.startswith("object(")
+    assert named.judges["judge"].name == "llm"
+    with pytest.raises(RecipeError, match=r"several \(judge, critic\): hand over judge="):
+        Parts(judge=judge).named_in(recipe)
+    with pytest.raises(RecipeError, match="no role 'referee' scores"):
+        Parts(judge={"referee": judge}).named_in(recipe)
