@@ -39,7 +39,7 @@ class ConfigSection(BaseModel):
         # Before `extra` would, because the message of that does not say which keys there are.
         for key in section if isinstance(section, dict) else ():
             if key not in cls.model_fields:
-                known = ", ".join(sorted(cls.model_fields))
+                known = ", ".join(sorted(cls.model_fields)) or "none"
                 message = "unknown key; known here: {known}"
                 raise PydanticCustomError("unknown_key", message, {"key": key, "known": known})
         return section
