@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from helpers.sections import sections_in
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
 from rlanything.config.shipped import shipped_files

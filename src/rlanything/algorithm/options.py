@@ -43,7 +43,7 @@ class Options(BaseModel):
         # Before `extra` would, because the message of that does not say which keys there are.
         for key in section if isinstance(section, dict) else ():
             if key not in cls.model_fields:
-                known = ", ".join(sorted([*cls.model_fields, *cls.short_keys]))
+                known = ", ".join(sorted([*cls.model_fields, *cls.short_keys])) or "none"
                 message = "unknown key; known here: {known}"
                 raise PydanticCustomError("unknown_key", message, {"key": key, "known": known})
         return section
