@@ -432,6 +432,21 @@ def test_a_frozen_judge_is_compared_with_no_reference(recipe):
     assert [("reference model" in each) for each in names] == [True, False]
 
 
+def test_every_judge_has_rows_of_its_own(recipe):
+    plan = make_plan(
+        recipe.with_role("critic", JudgeConfig(samples_per_step=2)),
+        "l4",
+        1,
+        ["critic_answer_tokens=20", "judge_answer_tokens=10"],
+    )
+    lines = {line.name: line.value for section in plan.sections for line in section.quantities}
+    assert lines["critic: sampled"] == 20 * lines["critic: answers"]
+    assert lines["critic: answers"] * 3 == lines["judge: answers"] * 2
+    assert {"critic", "critic_opening_tokens", "critic update"} <= lines.keys()
+    parts = [lines[f"judgements: {judge}, prefill"] for judge in ("judge", "critic")]
+    assert 0 < sum(parts) < plan.seconds["judgements"]
+
+
 def test_this_machine_is_measured(recipe):
     rate = rate_of("cpu", NANO, "float32", assume(recipe, []), 1)
     assert 1e7 < rate.passes == rate.decoding < 1e15

@@ -1,5 +1,4 @@
-"""What a run gained, and the lines that say it: one an iteration, and at the end what improved and
-what did not.
+"""The gains of a run, and the lines that report it: one an iteration, and closing lines.
 
 Gains go from one evaluation to another, with intervals: the same tasks and the same judged
 episodes, compared in pairs.

@@ -498,7 +498,7 @@ def find_warnings(history: Mapping[int, Numbers], roles: Mapping[str, str]) -> l
 
     `history`: the metrics by iteration; `roles`: what each role does, by name."""
     past: list[Numbers] = []
-    found: dict[tuple[str, str], Warned] = {}
+    given: dict[tuple[str, str], Warned] = {}
     for iteration in sorted(history):
         if read(history[iteration], "rollouts/episodes") is None:
             continue  # evaluated before training
@@ -506,9 +506,9 @@ def find_warnings(history: Mapping[int, Numbers], roles: Mapping[str, str]) -> l
         for name, rule in RULES.items():
             for role, does in roles.items():
                 key = name, role if rule.does == JUDGES else ""
-                if key in found or (rule.does and does not in rule.does):
+                if key in given or (rule.does and does not in rule.does):
                     continue
                 if (message := rule.check(past, role)) is not None:
                     remedy = rule.remedy.format(role=role, section=role_key(role))
-                    found[key] = Warned(iteration, name, message, remedy)
-    return list(found.values())
+                    given[key] = Warned(iteration, name, message, remedy)
+    return list(given.values())

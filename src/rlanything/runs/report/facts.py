@@ -63,7 +63,7 @@ class Disagreements:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFacts:
-    """What was measured of the role that acts."""
+    """Measurements of the role that acts."""
 
     name: str
     verdicts: tuple[Verdict, ...]
@@ -72,7 +72,7 @@ class PolicyFacts:
 
 @dataclass(frozen=True, slots=True)
 class JudgeFacts:
-    """What was measured of a role that scores."""
+    """Measurements of a role that scores."""
 
     name: str
     verdicts: tuple[Verdict, ...]
