@@ -58,7 +58,7 @@ def _needs(recipe: Recipe) -> str:
     needs = [f"[{extra}]" for extra in extras_of("domain", recipe.domain.name)]
     if recipe.domain.name == "osworld":
         needs.append("make osworld")
-    shipped = {*NAMES, "policy", "judge"}  # the adapter's may be that of another role
+    shipped = {*NAMES, *recipe.roles}  # a role's model may be that of another
     if any(role.model not in shipped for role in recipe.model_sections):
         needs.append("model")
     return ", ".join(needs)

@@ -132,12 +132,13 @@ def _components(
 ) -> RunComponents:
     passing = TemporaryDirectory() if domain.capabilities.shows_images else None
     seen = (*([images] if images else []), *([Path(passing.name)] if passing else []))
-    trained: dict[str, Trained] = {}
-    for name, role in recipe.trained_roles.items():
-        trained[name] = models.trained(trained_source(recipe, checkpoint, seen, name, role))
+    trained: dict[str, Trained] = {
+        name: models.trained(trained_source(recipe, checkpoint, seen, name, role))
+        for name, role in recipe.trained_roles.items()
+    }
     chat_models = _ChatModels(recipe, models, trained, day, seen)
     # The policy first, then judges, then the adapter, which may answer with the model of either.
-    acting, policy = chat_models.build(recipe.acting), recipe.policy
+    acting, policy, key = chat_models.build(recipe.acting), recipe.policy, role_key(recipe.acting)
     judges: dict[str, Judge] = {}
     for name, role in recipe.judges.items():
         build = partial(chat_models.build, name)
@@ -148,10 +149,8 @@ def _components(
     )
     return RunComponents(
         trained_models=trained,
-        train_policy=build_policy(acting, domain, policy, policy.temperature, recipe.acting),
-        eval_policy=build_policy(
-            acting, domain, policy, recipe.evaluation.temperature, recipe.acting
-        ),
+        train_policy=build_policy(acting, domain, policy, policy.temperature, key),
+        eval_policy=build_policy(acting, domain, policy, recipe.evaluation.temperature, key),
         judges=JudgePanel(judges, {name: role.weight for name, role in recipe.judges.items()}),
         adapter=adapter,
         engines=tuple(chat_models.engines),
