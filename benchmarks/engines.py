@@ -35,14 +35,14 @@ from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.hf.plain import PlainEngine
-from rlanything.engines.vllm.config import VLLMEngineConfig
-from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.records import Trajectory
 from rlanything.roles.chat_template import Chat
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 from rlanything_alfworld.teacher import AlfWorldDemonstrator
+from rlanything_vllm.config import VLLMEngineConfig
+from rlanything_vllm.engine import VLLMEngine
 
 HERE = Path(__file__).parent
 REPORT = HERE / "engines.md"

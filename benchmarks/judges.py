@@ -20,16 +20,16 @@ from few import mean_of_few
 
 from rlanything.progress import Progress
 from rlanything.runs.checkpoint import checkpoint_name
-from rlanything.runs.judging.stored import (
+from rlanything.runs.paths import CHECKPOINTS
+from rlanything.runs.summary import points
+from rlanything.terminal import Terminal
+from rlanything_judge.stored import (
     BALANCED,
     ORACLE,
     PROCESS,
     JudgeEvalArgs,
     run_judge_eval,
 )
-from rlanything.runs.paths import CHECKPOINTS
-from rlanything.runs.summary import points
-from rlanything.terminal import Terminal
 
 HERE = Path(__file__).parent
 BEFORE = "quickstart"

@@ -17,7 +17,6 @@ from rlanything.domains.base import DomainError
 from rlanything.engines.base import Engine, Request, Sampling
 from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.learning.packing import pack
 from rlanything.learning.scorer import TokenScorer
 from rlanything.learning.trained_tokens import trained_tokens
@@ -25,6 +24,7 @@ from rlanything.progress import Progress
 from rlanything.records import Completion, Sample
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything_vllm.config import VLLMEngineConfig
 
 WAKES = 5
 
@@ -67,7 +67,7 @@ def vllm(bench: Bench) -> list[Check]:
     """vLLM with the learner's weights: hand-over, sleep, and the same tokens after it."""
     if importlib.util.find_spec("vllm") is None:
         raise Missing("vLLM is not installed: pip install 'rlanything[vllm]'")
-    from rlanything.engines.vllm.engine import VLLMEngine
+    from rlanything_vllm.engine import VLLMEngine
 
     model = random_model(bench, "0.5B", torch.bfloat16)
     config = VLLMEngineConfig(name="vllm", memory_gib=4.0, max_context=4096, sleep=True)

@@ -17,7 +17,7 @@ from helpers.guess import FEW, GUESS
 from rlanything.config.roles import JudgeConfig
 from rlanything.roles.judges.base import Judge
 from rlanything.runs.build import build_judge
-from rlanything.runs.judging import stored
+from rlanything_judge import stored
 
 SMALL = ["loop.iterations=1", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
 SMALL += ["loop.max_steps=3", "environment.workers=0"]

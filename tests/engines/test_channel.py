@@ -12,7 +12,7 @@ import torch
 
 from helpers.tiny import tiny_model
 from rlanything.engines.channel import Channel
-from rlanything.engines.vllm.handover import free, put_weights, take_weights
+from rlanything_vllm.handover import free, put_weights, take_weights
 
 
 @pytest.fixture

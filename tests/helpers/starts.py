@@ -7,8 +7,8 @@ from typing import Any
 from rlanything.config.engines import EngineSetting
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel, load_model
-from rlanything.engines.vllm.config import VLLMEngineConfig
-from rlanything.engines.vllm.engine import VLLMEngine
+from rlanything_vllm.config import VLLMEngineConfig
+from rlanything_vllm.engine import VLLMEngine
 
 
 def engine_of(

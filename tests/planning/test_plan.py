@@ -37,7 +37,6 @@ from rlanything.engines.hf.cache import KEPT_ROWS, RaggedCache
 from rlanything.engines.hf.engine import BATCH_ROWS, PREFILL_TOKENS
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.vllm.config import VLLMEngineConfig
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import Pack, pack
 from rlanything.learning.padding import pad
@@ -52,6 +51,7 @@ from rlanything.planning.report import Plan, PlanError, Quantity, amount
 from rlanything.planning.seconds import rate_of
 from rlanything.planning.workload import TrainingWorkload, task_count, workloads
 from rlanything.records import Completion, Message, Messages, Sample, Step, Task
+from rlanything_vllm.config import VLLMEngineConfig
 
 made_up: Any = load_part("learner_steps.experience")
 OBSERVATION, OPENING, RESPONSE = made_up.OBSERVATION, made_up.OPENING, made_up.RESPONSE

@@ -14,7 +14,7 @@ import pytest
 
 from rlanything.algorithm.curriculum import Candidate, Pool, PoolError
 from rlanything.records import Task
-from rlanything.rollout.lines import RolloutsError, read_rollouts
+from rlanything_judge.rollouts.lines import RolloutsError, read_rollouts
 
 LINES = 1000
 POOLS = 500

@@ -15,11 +15,11 @@ from helpers.vision_runs import EVALUATED, QUIET, asked_of_judges, recipe, train
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.roles.judges import llm
 from rlanything.runs.eval_target import EvalArgs, run_eval
-from rlanything.runs.judging.stored import JudgeEvalArgs, run_judge_eval
 from rlanything.runs.paths import IMAGES
 from rlanything.runs.recovery import retain
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything_judge.stored import JudgeEvalArgs, run_judge_eval
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from helpers.command import call
 from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings, RewardConfig
 from rlanything.algorithm.signals import task_signals
-from rlanything.rollout import lines
-from rlanything.rollout.signals import RolloutsError, Summary, write_signals
+from rlanything_judge.rollouts import lines
+from rlanything_judge.rollouts.signals import RolloutsError, Summary, write_signals
 
 GOOD = {"task": "t", "trajectory": "a", "outcome": 1, "steps": [{"scores": [1, -1, 0]}]}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rlanything.rollout.formats import FORMATS, FormatError, LineFormat
-from rlanything.rollout.lines import RolloutsError, open_rollouts, read_texts
+from rlanything_judge.rollouts.formats import FORMATS, FormatError, LineFormat
+from rlanything_judge.rollouts.lines import RolloutsError, open_rollouts, read_texts
 
 
 def verl(**changes: Any) -> dict[str, Any]:

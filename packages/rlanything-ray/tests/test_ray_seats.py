@@ -15,9 +15,9 @@ import ray  # pyright: ignore[reportMissingImports]
 
 from cluster.test_local_seats import Deeds, both
 from rlanything.cluster.base import Call, SeatLost
-from rlanything.cluster.on_ray import RaySeats, interface_of
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
+from rlanything_ray.seats import RaySeats, interface_of
 
 pytestmark = pytest.mark.timeout(120)
 NODE_OF = Call(lambda seat: ray.get_runtime_context().get_node_id())

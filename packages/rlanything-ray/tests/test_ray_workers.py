@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import ray  # pyright: ignore[reportMissingImports]
+from with_ray.test_ray_loop import train, trainer
 
-from rlanything.cluster.workers_on_ray import launches_on_ray
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_ray.workers import launches_on_ray
 from rollout.test_workers import TOY, toy_pool, toy_texts
 from runs.test_survival import fingerprint
-from with_ray.test_ray_loop import train, trainer
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.starts import engine_of, nano_policy
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.engines.vllm.engine import VLLMEngine
+from rlanything_vllm.engine import VLLMEngine
 
 if importlib.util.find_spec("vllm") is None:
     collect_ignore_glob = ["test_*.py"]

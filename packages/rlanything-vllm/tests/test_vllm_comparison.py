@@ -10,7 +10,7 @@ import pytest
 
 from helpers.tiny import completion_of, plain_logprobs
 from rlanything.engines.base import Sampling
-from rlanything.engines.vllm.engine import TOLERANCE, EngineLost, VLLMEngine
+from rlanything_vllm.engine import TOLERANCE, EngineLost, VLLMEngine
 
 
 def test_forced_tokens_do_not_dilute_the_difference(frozen_model):

@@ -20,8 +20,8 @@ from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
-from rlanything.engines.vllm.engine import EngineLost, VLLMEngine
 from rlanything.records import Completion
+from rlanything_vllm.engine import EngineLost, VLLMEngine
 
 TOLERANCE = 1e-4
 END, MARKER = 1, 69

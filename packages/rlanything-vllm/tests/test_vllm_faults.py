@@ -13,7 +13,7 @@ import pytest
 from helpers.starts import engine_of
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.deadline import GenerationTimeout
-from rlanything.engines.vllm.engine import EngineLost, VLLMEngine
+from rlanything_vllm.engine import EngineLost, VLLMEngine
 
 REQUESTS = [Request((5 + i % 300, 6, 7), (i, i + 1000, i + 2000)) for i in range(120)]
 LONG = Sampling(1.5, 120)

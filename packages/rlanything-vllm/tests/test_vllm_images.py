@@ -15,9 +15,9 @@ from rlanything.engines.base import Choices, ModelError, Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
-from rlanything.engines.vllm.engine import EngineLost, VLLMEngine
-from rlanything.engines.vllm.prompts import SERVED
 from rlanything.records import Completion
+from rlanything_vllm.engine import EngineLost, VLLMEngine
+from rlanything_vllm.prompts import SERVED
 
 TOLERANCE = 1e-4
 HEAD = 32

@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 from helpers.paths import TINY
-from rlanything.engines.vllm.engine import VLLMEngine
 from rlanything.learning.learner import Learner
 from rlanything.progress import Progress
 from rlanything.records import Completion
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything_vllm.engine import VLLMEngine
 
 ON_VLLM = (
     *(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +24,7 @@ from rlanything.config.sections import EnvironmentConfig
 from rlanything.engines.base import Engine, ModelError
 from rlanything.engines.hf.text import ModelText
 from rlanything.learning.base import Updates
+from rlanything.plugins import PluginError, load_plugin
 from rlanything.rollout.worker_process import Launch
 
 
@@ -96,10 +96,7 @@ def environment_workers(environment: EnvironmentConfig) -> int | Sequence[Launch
     `ModelError` without a Ray cluster."""
     if environment.per_machine is None:
         return environment.workers
-    _need_ray()
-    from rlanything.cluster.workers_on_ray import launches_on_ray
-
-    return launches_on_ray(environment.per_machine)
+    return _launcher("ray").launches(environment.per_machine)
 
 
 def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
@@ -111,15 +108,22 @@ def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
                 f"has {gpus}; {remedy}"
             )
         return LocalSeats(config, device, threads)
-    _need_ray()
-    from rlanything.cluster.on_ray import RaySeats
-
-    return RaySeats(config, device, threads)
+    return _launcher(config.launcher).seats(config, device, threads)
 
 
-def _need_ray() -> None:
-    if importlib.util.find_spec("ray") is None:
+class Launcher(Protocol):
+    """What starts processes on many machines: a plug-in of the group `rlanything.launchers`."""
+
+    def seats(self, config: ClusterConfig, device: str, threads: int) -> Seats: ...
+    def launches(self, per_machine: int) -> Sequence[Launch]: ...
+
+
+def _launcher(name: str) -> Launcher:
+    """Returns the launcher of that name. Raises `ModelError` if it is not installed."""
+    try:
+        return load_plugin("launcher", name)
+    except PluginError:
         raise ModelError(
-            "cluster.launcher: Ray is not installed; pip install 'rlanything[cluster]', or choose "
-            "launcher: local"
-        )
+            f"cluster.launcher: {name} is not installed; pip install 'rlanything[cluster]', or "
+            "choose launcher: local"
+        ) from None

@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
-from rlanything.commands.judge import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal, show, write_json
+
+ROLE = Annotated[
+    str | None, typer.Option(help="Name of the judge, in a recipe or run that has several.")
+]
 
 
 def evaluate_target(

@@ -19,7 +19,6 @@ from rlanything.terminal import literal
 
 ORDER = (
     *("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "new", "doctor"),
-    *("judge", "serve", "feedback", "judge-eval"),
 )
 """The order in the help; commands of other packages follow alphabetically."""
 _UsageError: Any = typer.BadParameter.__mro__[2]

@@ -17,17 +17,17 @@ from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge
 from rlanything.roles.judges.llm import LLMJudge
-from rlanything.rollout.formats import FormatError, LineFormat
-from rlanything.rollout.lines import (
+from rlanything.seeds import derive
+from rlanything.strict_json import finite_json
+from rlanything_judge.rollouts.formats import FormatError, LineFormat
+from rlanything_judge.rollouts.lines import (
     FilePlace,
     RolloutsError,
     limited_lines,
     open_rollouts,
     read_texts,
 )
-from rlanything.runs.judging.source import JudgeSource
-from rlanything.seeds import derive
-from rlanything.strict_json import finite_json
+from rlanything_judge.source import JudgeSource
 
 TOGETHER = 64
 """Number of trajectories that are judged, then written, together."""

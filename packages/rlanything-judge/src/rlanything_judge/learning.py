@@ -27,11 +27,11 @@ from rlanything.runs.directory import (
     run_lock,
     served_from,
 )
-from rlanything.runs.judging.source import JudgeSource
 from rlanything.runs.paths import CHECKPOINTS, STORE, run_path
 from rlanything.runs.recovery import Position, last_position
 from rlanything.runs.store.store import Store
 from rlanything.runs.target import RunTarget
+from rlanything_judge.source import JudgeSource
 
 
 @dataclass(slots=True)

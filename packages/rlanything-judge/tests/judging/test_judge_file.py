@@ -21,10 +21,10 @@ from rlanything.config.recipe import RecipeError
 from rlanything.progress import Progress
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.llm import LLMJudge
-from rlanything.rollout.lines import RolloutsError
-from rlanything.rollout.signals import write_signals
-from rlanything.runs.judging.file import JudgeFileArgs, run_judge_file
-from rlanything.runs.judging.source import JudgeSource
+from rlanything_judge.file import JudgeFileArgs, run_judge_file
+from rlanything_judge.rollouts.lines import RolloutsError
+from rlanything_judge.rollouts.signals import write_signals
+from rlanything_judge.source import JudgeSource
 
 QUIET = Progress(Console(quiet=True))
 SAID = "You open the drawer 1. In it, you see a mug 2."
@@ -105,7 +105,7 @@ def test_interrupted_it_goes_on_and_ends_with_the_same_bytes(
             raise KeyboardInterrupt
         return judge(self, trajectories, *more)
 
-    monkeypatch.setattr("rlanything.runs.judging.file.TOGETHER", 2)
+    monkeypatch.setattr("rlanything_judge.file.TOGETHER", 2)
     monkeypatch.setattr(LLMJudge, "judge", dying)
     with pytest.raises(KeyboardInterrupt):
         run_judge_file(asked, QUIET)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlanything.records import Task, Trajectory
-from rlanything.runs.judging.stored import drawn
+from rlanything_judge.stored import drawn
 
 THERE = [Trajectory(f"{t}/{g}", Task(str(t), ""), (), 1) for t in range(6) for g in range(4)]
 

@@ -17,14 +17,14 @@ from rlanything.cli import app
 from rlanything.config.recipe import RecipeError
 from rlanything.progress import progress_of
 from rlanything.runs.directory import LockedError
-from rlanything.runs.judging.learning import open_learning_judge
-from rlanything.runs.judging.source import JudgeSource
 from rlanything.runs.recovery import last_position
 from rlanything.runs.trainer import Trainer
-from rlanything.serving import learning as remembering
-from rlanything.serving.app import judge_app
-from rlanything.serving.batching import BatchingJudge
-from rlanything.serving.learning import LearningJudge
+from rlanything_judge.learning import open_learning_judge
+from rlanything_judge.serving import learning as remembering
+from rlanything_judge.serving.app import judge_app
+from rlanything_judge.serving.batching import BatchingJudge
+from rlanything_judge.serving.learning import LearningJudge
+from rlanything_judge.source import JudgeSource
 
 WRITES_TESTS = ("--domain", "helpers.at_least:AtLeast")
 SETTINGS = ("threads=1", "judge.samples_per_step=4", "checkpoints.keep=2")

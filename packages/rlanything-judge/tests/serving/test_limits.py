@@ -16,17 +16,17 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from rlanything.cli import app
-from rlanything.commands.serve import ServeError
 from rlanything.progress import progress_of
 from rlanything.records import JudgedTrajectory
 from rlanything.roles.judges.base import StepJudge
-from rlanything.runs.judging.learning import open_learning_judge
-from rlanything.runs.judging.source import JudgeSource
-from rlanything.serving import bodies, connections
-from rlanything.serving.app import judge_app
-from rlanything.serving.batching import BatchingJudge
-from rlanything.serving.connections import LimitedConnection
-from rlanything.serving.learning import LearningJudge
+from rlanything_judge.commands.serve import ServeError
+from rlanything_judge.learning import open_learning_judge
+from rlanything_judge.serving import bodies, connections
+from rlanything_judge.serving.app import judge_app
+from rlanything_judge.serving.batching import BatchingJudge
+from rlanything_judge.serving.connections import LimitedConnection
+from rlanything_judge.serving.learning import LearningJudge
+from rlanything_judge.source import JudgeSource
 
 JSON = {"Content-Type": "application/json"}
 STEP = {"observation": "", "response": "", "next_observation": ""}

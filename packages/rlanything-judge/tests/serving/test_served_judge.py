@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 from helpers.paths import ROOT
 from helpers.tiny import tiny_model
 from rlanything.cli import app
-from rlanything.commands.serve import ServeError, serve
-from rlanything.rollout.formats import LineFormat
-from rlanything.rollout.lines import open_rollouts, read_texts
+from rlanything_judge.commands.serve import ServeError, serve
+from rlanything_judge.rollouts.formats import LineFormat
+from rlanything_judge.rollouts.lines import open_rollouts, read_texts
 
 SERVE = (sys.executable, "-m", "rlanything", "serve", "--port", "0")
 

@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
 from rlanything.roles.judges.base import OnJudgements, StepJudge
-from rlanything.serving import app as serving
-from rlanything.serving.app import judge_app
-from rlanything.serving.batching import BatchingJudge
+from rlanything_judge.serving import app as serving
+from rlanything_judge.serving.app import judge_app
+from rlanything_judge.serving.batching import BatchingJudge
 
 
 class Opinionated(StepJudge):

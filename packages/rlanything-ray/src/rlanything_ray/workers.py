@@ -20,7 +20,6 @@ from ray.util.scheduling_strategies import (  # pyright: ignore[reportMissingImp
     NodeAffinitySchedulingStrategy,
 )
 
-from rlanything.cluster.on_ray import connect, first_line
 from rlanything.domains.base import DomainError
 from rlanything.plugins import child_environment
 from rlanything.rollout.worker_process import (
@@ -29,6 +28,7 @@ from rlanything.rollout.worker_process import (
     ended,
     start_host,
 )
+from rlanything_ray.seats import connect, first_line
 
 
 def launches_on_ray(per_machine: int) -> list[Launch]:

@@ -35,7 +35,7 @@ class VLLMEngineConfig(EngineConfig):
 
     def build(self, model: LanguageModel, setting: EngineSetting) -> Engine:
         """Returns an engine whose worker process has started. Raises `ModelError`."""
-        from rlanything.engines.vllm.engine import VLLMEngine
+        from rlanything_vllm.engine import VLLMEngine
 
         return VLLMEngine(model, self, setting)
 

@@ -23,11 +23,11 @@ from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
 from rlanything.engines.hf.model import LanguageModel, has_adapters
-from rlanything.engines.vllm import worker
-from rlanything.engines.vllm.handover import free, put_weights
-from rlanything.engines.vllm.prompts import SERVED
-from rlanything.engines.vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Weights
 from rlanything.records import Completion
+from rlanything_vllm import worker
+from rlanything_vllm.handover import free, put_weights
+from rlanything_vllm.prompts import SERVED
+from rlanything_vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Weights
 
 START_SECONDS = 300.0
 """Time limit for a worker to import vLLM and build the model, on a busy machine."""

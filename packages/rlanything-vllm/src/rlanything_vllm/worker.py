@@ -20,8 +20,8 @@ from rlanything.engines.base import Request, Sampling
 from rlanything.engines.channel import Channel
 from rlanything.engines.hf.lora import Adapters
 from rlanything.engines.hf.vision_spec import VisionSpec
-from rlanything.engines.vllm.handover import Place, take_weights
-from rlanything.engines.vllm.prompts import VISION_SETTINGS, Prompts, register_image_processor
+from rlanything_vllm.handover import Place, take_weights
+from rlanything_vllm.prompts import VISION_SETTINGS, Prompts, register_image_processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Worker:
         from vllm import LLM  # pyright: ignore
         from vllm.platforms import current_platform  # pyright: ignore
 
-        from rlanything.engines.vllm.choices import limits
+        from rlanything_vllm.choices import limits
 
         kind = setup.device.partition(":")[0]
         if current_platform.device_type != kind:
@@ -168,7 +168,7 @@ class Worker:
     def _draw(self, order: Draws) -> list[list[Drawn]]:
         from vllm import SamplingParams  # pyright: ignore
 
-        from rlanything.engines.vllm.choices import CHOICES
+        from rlanything_vllm.choices import CHOICES
 
         prompts, parameters = Prompts(self._vision), []
         given: list[Any] = []

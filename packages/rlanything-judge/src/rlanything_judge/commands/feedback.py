@@ -39,7 +39,7 @@ def feedback(
     trajectory.
     """
     from rlanything.config.recipe import load_recipe
-    from rlanything.rollout.signals import write_signals
+    from rlanything_judge.rollouts.signals import write_signals
 
     overrides = [f"feedback.{setting}" for setting in settings or ()]
     recipe = load_recipe({"name": "feedback", "domain": {"name": "text"}}, overrides)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlanything.commands.feedback import WIN_AT
+from rlanything.commands.eval import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
+from rlanything_judge.commands.feedback import WIN_AT
 
 if TYPE_CHECKING:
-    from rlanything.runs.judging.file import JudgedFile
+    from rlanything_judge.file import JudgedFile
 
 JUDGE = Annotated[
     str,
@@ -32,9 +33,6 @@ DOMAIN = Annotated[
         help="Whose prompts a model is asked with; default: those that a shipped one was made for, "
         "plain ones for others."
     ),
-]
-ROLE = Annotated[
-    str | None, typer.Option(help="Name of the judge, in a recipe or run that has several.")
 ]
 
 
@@ -69,8 +67,8 @@ def judge(
     "scores" and "judgements" at each step: what `rlanything feedback` reads. Interrupted, the same
     command goes on where it was.
     """
-    from rlanything.runs.judging.file import JudgeFileArgs, run_judge_file
-    from rlanything.runs.judging.source import JudgeSource
+    from rlanything_judge.file import JudgeFileArgs, run_judge_file
+    from rlanything_judge.source import JudgeSource
 
     source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code, role)
     columns = tuple(reward or ())

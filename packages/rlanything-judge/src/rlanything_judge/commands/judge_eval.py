@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlanything.commands.judge import ROLE
+from rlanything.commands.eval import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal, show, write_json
@@ -47,7 +47,7 @@ def judge_eval(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """Measure Process Acc and Outcome Acc of a judge on a run's trajectories, read only."""
-    from rlanything.runs.judging.stored import JudgeEvalArgs, run_judge_eval
+    from rlanything_judge.stored import JudgeEvalArgs, run_judge_eval
 
     request = JudgeEvalArgs(
         judge,

@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from rlanything.commands.judge import DOMAIN, JUDGE, OVERRIDES, ROLE
+from rlanything.commands.eval import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
+from rlanything_judge.commands.judge import DOMAIN, JUDGE, OVERRIDES
 
 
 class ServeError(ValueError):
@@ -54,17 +55,17 @@ def serve(
     try:
         import uvicorn
 
-        from rlanything.serving.app import judge_app
-        from rlanything.serving.connections import LimitedConnection
-        from rlanything.serving.guard import is_loopback
+        from rlanything_judge.serving.app import judge_app
+        from rlanything_judge.serving.connections import LimitedConnection
+        from rlanything_judge.serving.guard import is_loopback
     except ImportError as missing:
         raise ServeError(
             f"serving needs {missing.name}: pip install 'rlanything[serve]'"
         ) from missing
-    from rlanything.runs.judging.learning import open_learning_judge
-    from rlanything.runs.judging.source import JudgeSource
-    from rlanything.serving.batching import BatchingJudge
-    from rlanything.serving.learning import LearningJudge
+    from rlanything_judge.learning import open_learning_judge
+    from rlanything_judge.serving.batching import BatchingJudge
+    from rlanything_judge.serving.learning import LearningJudge
+    from rlanything_judge.source import JudgeSource
 
     key = None
     if key_variable is not None:

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NoReturn, cast
 from rlanything.domains.thoughts import answer_start
 from rlanything.domains.winning import as_good
 from rlanything.records import Completion, Step, Task, Trajectory
-from rlanything.rollout.formats import FormatError, LineFormat, parquet_lines
+from rlanything_judge.rollouts.formats import FormatError, LineFormat, parquet_lines
 
 SHAPE = '{"task": "...", "trajectory": "...", "outcome": 1, "steps": [{"scores": [1, -1]}]}'
 TEXT_SHAPE = (

@@ -32,7 +32,7 @@ import numpy as np
 
 from rlanything.algorithm.feedback import FeedbackSettings, Floats
 from rlanything.algorithm.signals import task_signals
-from rlanything.rollout.lines import (
+from rlanything_judge.rollouts.lines import (
     PACKED,
     SHAPE,
     STANDARD,

@@ -13,19 +13,19 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from rlanything.records import Trajectory
-from rlanything.serving.batching import BatchingJudge, BusyError
-from rlanything.serving.bodies import Bodies
-from rlanything.serving.guard import Guard
-from rlanything.serving.learning import LearningJudge
-from rlanything.serving.messages import (
+from rlanything.terminal import one_line
+from rlanything.version import __version__
+from rlanything_judge.serving.batching import BatchingJudge, BusyError
+from rlanything_judge.serving.bodies import Bodies
+from rlanything_judge.serving.guard import Guard
+from rlanything_judge.serving.learning import LearningJudge
+from rlanything_judge.serving.messages import (
     Health,
     JudgeAnswer,
     JudgeRequest,
     OutcomesAnswer,
     OutcomesRequest,
 )
-from rlanything.terminal import one_line
-from rlanything.version import __version__
 
 MOST_BYTES = 64 << 20
 """Longest body of a request with episodes."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import OnJudgements, StepJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped
-from rlanything.runs.judging.learning import LearningJudgeRun
 from rlanything.seeds import derive
-from rlanything.serving.messages import EpisodeName
+from rlanything_judge.learning import LearningJudgeRun
+from rlanything_judge.serving.messages import EpisodeName
 
 MOST_REMEMBERED = 16384
 """Judged episodes that wait for their outcome; beyond that the oldest are forgotten."""

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from rlanything.records import JudgedTrajectory, Trajectory
-from rlanything.rollout.lines import trajectory_id, trajectory_of
 from rlanything.surrogates import whole_characters
+from rlanything_judge.rollouts.lines import trajectory_id, trajectory_of
 
 MOST_TRAJECTORIES, MOST_STEPS = 1024, 1024
 UNKNOWN = -1

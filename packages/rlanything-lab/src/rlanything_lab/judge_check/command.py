@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlanything.commands.judge import ROLE
+from rlanything.commands.eval import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal, show, write_json

@@ -1,0 +1,1 @@
+"""Rollouts of other frameworks, as lines of files."""
