@@ -112,7 +112,7 @@ def _seats(config: ClusterConfig, device: str, threads: int) -> Seats:
 
 
 class Launcher(Protocol):
-    """What starts processes on many machines: a plug-in of the group `rlanything.launchers`."""
+    """Starts processes on many machines: a plug-in of the group `rlanything.launchers`."""
 
     def seats(self, config: ClusterConfig, device: str, threads: int) -> Seats: ...
     def launches(self, per_machine: int) -> Sequence[Launch]: ...
