@@ -367,8 +367,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over te
 	$(BIN)/python benchmarks/miniwob_speed.py
 	$(BIN)/python benchmarks/learning.py osworld-nano --controls --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
-	$(BIN)/rlanything nano build --domain guess:Guess
-	$(BIN)/python benchmarks/learning.py guess-nano --controls
+	$(BIN)/python benchmarks/learning.py guess --controls
 	$(BIN)/python benchmarks/learning.py guess-smollm2 --seeds 0 1 2 --controls --parallel 2
 	$(BIN)/rlanything ablate guess-smollm2 --seeds 2 --first-seed 1 --parallel 2 \
 	  --arms shuffled_alone:loop.shuffle_advantages=true --out runs/guess --page benchmarks/guess-smollm2-shuffled.md
