@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
@@ -183,17 +184,35 @@ def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) 
         tokens.append(len(inputs.new_logprobs))
         return reinforce(inputs)
 
+    from rlanything.algorithm.advantages import AdvantageInputs
+    from rlanything.algorithm.options import Options
+
+    class Scale(Options):
+        factor: float = 1.0
+
+    def scaled(inputs: AdvantageInputs, options: Scale) -> list[list[float]]:
+        pairs = zip(inputs.outcomes, inputs.steps, strict=True)
+        return [[options.factor * outcome] * steps for outcome, steps in pairs]
+
     adapter = NoAdapter()
     changes = {**SMALL, "loop.iterations": 1, "feedback.policy_window": [0, 1]}
     recipe = rl.load_recipe(TINY, changes).model_dump()
     judge = rl.FunctionJudge(lambda trajectory, i: (parity(trajectory), "as it went"))
     parts = {"judge": judge, "adapter": adapter, "loss": counted}
+    parts["advantage"] = partial(scaled, options=Scale(factor=0.25))
     trainer = rl.Trainer(recipe, **parts, run_dir=tmp_path / "run")
     trainer.train()
     assert sum(tokens) > 0
     saved = rl.open_run(tmp_path / "run")
-    assert "counted" in saved.recipe["policy"]["loss"]["name"]
-    assert "NoAdapter" in saved.recipe["adapter"]["name"]
+    assert "counted" in saved.recipe["roles"]["policy"]["loss"]["name"]
+    assert "scaled" in saved.recipe["feedback"]["advantage"]["name"]
+    trained = [t.outcome * step.advantage for t in saved.trajectories() for step in t.steps]
+    assert set(trained) == {0.25}
+    with pytest.raises(
+        RecipeError, match=r"feedback\.advantage: object\(.*scaled\) was handed over"
+    ):
+        rl.Trainer.resume(tmp_path / "run", **{**parts, "advantage": None})
+    assert "NoAdapter" in saved.recipe["roles"]["adapter"]["name"]
     assert saved.trajectories()[0].steps[0].judgements[0].completion.text == "as it went"
     assert adapter.asked == len(rl.open_run(tmp_path / "run")._query("SELECT slot FROM proposals"))
 

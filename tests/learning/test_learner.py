@@ -713,7 +713,7 @@ def test_an_unknown_loss_is_one_line() -> None:
 
 def test_a_loss_that_takes_the_mean_itself_is_refused() -> None:
     samples = in_one_task([sample_of([10, 11], [20, 21], 1.0, [-4.0, -5.0])])
-    with pytest.raises(ValueError, match=r"mean_of_tokens: .* one number a token"):
+    with pytest.raises(ValueError, match=r"mean_of_tokens\): .* one number a token"):
         Learner(tiny_model(), role(loss=mean_of_tokens)).update(samples, seed=0)
 
 

@@ -1,4 +1,4 @@
-"""What trains judges: pure functions from the m answers for each step of one task's rollout group
+"""Rewards of judges: pure functions from the m answers for each step of one task's rollout group
 to an advantage for each answer.
 
 | name | advantage of answer j for step i | source |

@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.engines import EngineConfig
 from rlanything.config.recipe import DomainConfig, Recipe
@@ -27,7 +29,6 @@ from rlanything.config.sections import (
     CurriculumConfig,
     EnvironmentConfig,
     EvaluationConfig,
-    FeedbackConfig,
     LoopConfig,
     StoreConfig,
     TrackerConfig,
@@ -82,7 +83,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "A role that scores: `judge`": JudgeConfig,
     "A role that values": ValueConfig,
     "A role that rewrites: `adapter`": AdapterConfig,
-    "`feedback`": FeedbackConfig,
+    "`feedback`": FeedbackSettings,
     "`curriculum`": CurriculumConfig,
     "`loop`": LoopConfig,
     "`environment`": EnvironmentConfig,
@@ -147,7 +148,11 @@ def _rows(section: type[BaseModel]) -> Iterator[str]:
 def _default(value: Any) -> str:
     if isinstance(value, BaseModel):
         named = getattr(value, "name", None)
-        return f"`{{name: {named}}}`" if isinstance(value, EngineConfig) else "its defaults"
+        return (
+            f"`{{name: {named}}}`"
+            if isinstance(value, EngineConfig | FunctionConfig)
+            else "its defaults"
+        )
     return f"`{json.dumps(value, default=str)}`"
 
 
