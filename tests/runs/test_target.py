@@ -52,10 +52,10 @@ def test_a_folder_wins_over_the_shipped_recipe_of_its_name(
 def test_only_roles_that_train_have_the_weights_of_a_checkpoint(tmp_path: Path) -> None:
     recipe = load_recipe(TINY)
     trained = with_weights(recipe, tmp_path)
-    assert trained.policy.model == str(tmp_path / "policy")
-    assert trained.judge.model == str(tmp_path / "judge")
+    assert trained.roles["policy"].model == str(tmp_path / "policy")
+    assert trained.roles["judge"].model == str(tmp_path / "judge")
     frozen = with_weights(load_recipe(recipe, ["judge.train=false"]), tmp_path)
-    assert frozen.judge.model == recipe.judge.model
+    assert frozen.roles["judge"].model == recipe.roles["judge"].model
 
 
 def test_a_directory_without_a_store_is_not_asked(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a run is, decided before anything of it is loaded or written."""
+"""The plan of a run: decided before anything of it is loaded or written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run in this process: what of it is loaded, what is open, and its iterations one by one."""
+"""A run in this process: its loaded models, its open files, and its iterations one by one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class LoadedRun:
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """What is open while a run is under way, and closed when it ends or stops."""
+    """Everything that is open while a run is under way, and closed when it ends or stops."""
 
     begun: float
     """Time on the performance counter at which it was opened."""

@@ -1,4 +1,4 @@
-"""What a name on the command line stands for: a run, a recipe, a model or a scripted player."""
+"""Targets of commands: a name stands for a run, a recipe, a model or a scripted player."""
 
 from __future__ import annotations
 
