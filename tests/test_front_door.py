@@ -88,7 +88,7 @@ def test_the_recipe_says_which_parts_were_objects_and_resume_asks_for_them(
 ) -> None:
     recipe = rl.open_run(script[0]).recipe
     assert recipe["domain"]["name"] == "object(__main__.Guess)"
-    assert recipe["judge"]["name"] == "object(__main__.sensible)"
+    assert recipe["roles"]["judge"]["name"] == "object(__main__.sensible)"
     with pytest.raises(RecipeError, match=r"Trainer\.resume\(RUN, domain=\.\.\.\)"):
         rl.Trainer.resume(script[0])
 
