@@ -89,7 +89,7 @@ def test_the_recipe_says_which_parts_were_objects_and_resume_asks_for_them(
 ) -> None:
     recipe = rl.open_run(script[0]).recipe
     assert recipe["domain"]["name"] == "object(__main__.Guess)"
-    assert recipe["judge"]["name"] == "object(__main__.sensible)"
+    assert recipe["roles"]["judge"]["name"] == "object(__main__.sensible)"
     with pytest.raises(RecipeError, match=r"Trainer\.resume\(RUN, domain=\.\.\.\)"):
         rl.Trainer.resume(script[0])
 
@@ -205,7 +205,7 @@ def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) 
     trainer.train()
     assert sum(tokens) > 0
     saved = rl.open_run(tmp_path / "run")
-    assert "counted" in saved.recipe["policy"]["loss"]["name"]
+    assert "counted" in saved.recipe["roles"]["policy"]["loss"]["name"]
     assert "scaled" in saved.recipe["feedback"]["advantage"]["name"]
     trained = [t.outcome * step.advantage for t in saved.trajectories() for step in t.steps]
     assert set(trained) == {0.25}
@@ -213,7 +213,7 @@ def test_a_recipe_may_be_data_and_an_adapter_and_a_loss_objects(tmp_path: Path) 
         RecipeError, match=r"feedback\.advantage: object\(.*scaled\) was handed over"
     ):
         rl.Trainer.resume(tmp_path / "run", **{**parts, "advantage": None})
-    assert "NoAdapter" in saved.recipe["adapter"]["name"]
+    assert "NoAdapter" in saved.recipe["roles"]["adapter"]["name"]
     assert saved.trajectories()[0].steps[0].judgements[0].completion.text == "as it went"
     assert adapter.asked == len(rl.open_run(tmp_path / "run")._query("SELECT slot FROM proposals"))
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from rlanything.config.recipe import RecipeError, load_recipe
-from rlanything.domains.registry import load_domain
 from rlanything.roles.judges.base import FunctionJudge
-from rlanything.runs.build import build_components
 from rlanything.runs.parts import Parts
+from rlanything.runs.refusals import check_models
 
 MINE: dict[str, Any] = {"name": "mine", "domain": {"name": "guess"}}
 CRITIC = {"does": "scores", "name": "oracle", "weight": 0.5}
@@ -71,7 +70,7 @@ def test_roles_that_do_not_fit_are_one_line(more: dict[str, Any], said: str) -> 
 def test_what_nothing_reads_is_refused(more: dict[str, Any], said: str) -> None:
     recipe = load_recipe({**MINE, **more})
     with pytest.raises(RecipeError, match=said):
-        build_components(recipe, load_domain(recipe.domain.name, {}))
+        check_models(recipe)
 
 
 def test_one_of_several_judges_is_chosen_by_name() -> None:

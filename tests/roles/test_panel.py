@@ -46,9 +46,8 @@ def test_judgements_stand_judge_by_judge_and_say_who_wrote_them() -> None:
 
 
 def test_the_policy_learns_from_the_weighted_mean_of_judges_that_can_be_read() -> None:
-    settings = FeedbackSettings(
-        policy_window=(0, 1), policy_reward="judge", advantage="leave_one_out"
-    )
+    changed = {"policy_reward": "judge", "advantage": "leave_one_out"}
+    settings = FeedbackSettings.model_validate({"policy_window": (0, 1), **changed})
     judges = panel(first=3.0, second=1.0)
     signals = judges.signals(judges.judge(EPISODES, SEEDS), settings)
     # Means of a: 1, (3 * -1 + 1) / 4; of b: -1, (3 + 1) / 4. Each less the mean of the other.

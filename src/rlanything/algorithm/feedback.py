@@ -40,6 +40,7 @@ class AdvantageConfig(FunctionConfig):
 
     kind: ClassVar[str] = "advantage"
     name: str = "step"
+    """A registered name, or `module:function`."""
 
 
 class RewardConfig(FunctionConfig):
@@ -47,6 +48,7 @@ class RewardConfig(FunctionConfig):
 
     kind: ClassVar[str] = "reward"
     name: str = "consistency"
+    """A registered name, or `module:function`."""
 
 
 class FeedbackSettings(Options):
