@@ -441,7 +441,9 @@ def test_every_judge_has_rows_of_its_own(recipe):
         1,
         ["critic_answer_tokens=20", "judge_answer_tokens=10"],
     )
-    lines = {line.name: line.value for section in plan.sections for line in section.quantities}
+    lines = {
+        line.name: line.value or 0.0 for section in plan.sections for line in section.quantities
+    }
     assert lines["critic: sampled"] == 20 * lines["critic: answers"]
     assert lines["critic: answers"] * 3 == lines["judge: answers"] * 2
     assert {"critic", "critic_opening_tokens", "critic update"} <= lines.keys()

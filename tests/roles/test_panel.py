@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything.roles.judges.base import FunctionJudge
 from rlanything.roles.judges.panel import JudgePanel
@@ -47,7 +47,9 @@ def test_judgements_stand_judge_by_judge_and_say_who_wrote_them() -> None:
 
 def test_the_policy_learns_from_the_weighted_mean_of_judges_that_can_be_read() -> None:
     settings = FeedbackSettings(
-        policy_window=(0, 1), policy_reward="judge", advantage="leave_one_out"
+        policy_window=(0, 1),
+        policy_reward="judge",
+        advantage=AdvantageConfig(name="leave_one_out"),
     )
     judges = panel(first=3.0, second=1.0)
     signals = judges.signals(judges.judge(EPISODES, SEEDS), settings)
