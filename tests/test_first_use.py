@@ -45,6 +45,7 @@ def test_an_agent_trains(tmp_path: Path) -> None:
     python(tmp_path, "-m", "rlanything", "train", "guess_agent", *FEW)
 
 
+@pytest.mark.skipif("judge" not in plugin_names("command"), reason="judging is not installed")
 def test_a_file_of_rollouts_is_judged_and_becomes_advantages(tmp_path: Path) -> None:
     step = {"observation": "A cup.", "response": "> take cup", "next_observation": "Taken."}
     task = {"task": "t", "instruction": "Take the cup.", "steps": [step]}

@@ -204,5 +204,5 @@ def test_a_task_that_no_test_says_anything_of_has_no_judgements_and_counts_for_n
     assert [each.judgements for each in judged] == [((),), ((),)]
     assert judge.counts(judged) == {}
     signals = judge.signals(judged, WIDE.model_copy(update={"policy_reward": "outcome"}))
-    assert [each.tolist() for each in signals.policy] == [[-1.0], [1.0]]
+    assert [np.asarray(each).tolist() for each in signals.policy] == [[-1.0], [1.0]]
     assert not any(len(step) for program in signals.judges["judge"] for step in program)

@@ -24,8 +24,9 @@ from helpers.report_runs import make_run
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import Image
 from rlanything.engines.images import noise_png
+from rlanything.plugins import PluginError
 from rlanything.progress import Progress
-from rlanything.runs.report import writing
+from rlanything.runs.report import pointing, writing
 from rlanything.runs.report.episode_index import Rewards
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.page import render
@@ -353,28 +354,45 @@ def test_small_screenshots_are_in_the_page_and_large_ones_named(tmp_path: Path) 
         assert chunk_in(page, facts["index"]["rows"][0][0])[0]["steps"][0]["image"] == name
 
 
+class Pages:
+    """A domain whose coordinates count in units of its own."""
+
+    pointer_size = (160, 210)
+
+
+def installed(kind: str, name: str) -> type[Pages]:
+    """Returns the one installed domain."""
+    if name != "pages":
+        raise PluginError(f"there is no {kind} {name}")
+    return Pages
+
+
 @pytest.mark.parametrize(
     ("domain", "action", "points"),
     [
-        ("miniwob", "click 80 21", [[0.5, 0.1]]),  # of the page, however large its picture is
-        ("miniwob-vision", "click 80 21", [[0.5, 0.1]]),
-        ("miniwob", "click 160 21", []),
-        ("miniwob", "click [3]", []),
-        ("osworld", '{"action_type": "CLICK", "parameters": {"x": 10, "y": 30}}', [[0.2, 0.75]]),
-        ("osworld", '{"action_type": "MOVE_TO", "x": 0, "y": 0}', [[0.0, 0.0]]),
-        ("osworld", '{"action_type": "CLICK", "parameters": {"x": 1e999, "y": -1}}', []),
-        ("osworld", '{"action_type": "CLICK", "parameters": []}', []),
+        ("pages", "click 80 21", [[0.5, 0.1]]),  # in the page's units, not the picture's
+        ("pages", "click 160 21", []),
+        ("pages", "click [3]", []),
+        ("desktops", '{"action_type": "CLICK", "parameters": {"x": 10, "y": 30}}', [[0.2, 0.75]]),
+        ("desktops", '{"action_type": "MOVE_TO", "x": 0, "y": 0}', [[0.0, 0.0]]),
+        ("desktops", '{"action_type": "CLICK", "parameters": {"x": 1e999, "y": -1}}', []),
+        ("desktops", '{"action_type": "CLICK", "parameters": []}', []),
         (
-            "osworld",
+            "desktops",
             "pyautogui.moveTo(5, 4)\npyautogui.dragTo(x=25, y=8.0)",
             [[0.1, 0.1], [0.5, 0.2]],
         ),
-        ("osworld", "print('click')", []),
+        ("desktops", "print('click')", []),
     ],
 )
 def test_a_step_says_where_on_its_screenshot_it_pointed(
-    tmp_path: Path, domain: str, action: str, points: list[list[float]]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    domain: str,
+    action: str,
+    points: list[list[float]],
 ) -> None:
+    monkeypatch.setattr(pointing, "load_plugin", installed)
     picture = Image(noise_png(0, 40, 50))
 
     def act(text: str) -> str:

@@ -117,9 +117,9 @@ def test_clicks_are_drawn_on_what_the_agent_saw(chromium: Any, tmp_path: Path) -
     picture = Image(noise_png(0, 105, 80))
 
     def act(text: str) -> str:
-        return "click 120 42" if text.startswith("open") else text
+        return "click 60 21" if text.startswith("open") else text
 
-    run = make_run(tmp_path / "run", 1, image=picture.name, domain="miniwob", say=act)
+    run = make_run(tmp_path / "run", 1, image=picture.name, say=act)
     (run / "images").mkdir()
     (run / "images" / picture.name).write_bytes(picture.data)
     opened = open_report(chromium, report_of(tmp_path, run))

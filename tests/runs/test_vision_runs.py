@@ -19,7 +19,6 @@ from rlanything.runs.paths import IMAGES
 from rlanything.runs.recovery import retain
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from rlanything_judge.stored import JudgeEvalArgs, run_judge_eval
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -85,14 +84,10 @@ def test_an_evaluation_outside_of_a_run_shows_images_and_keeps_none(
     assert not (tmp_path / "run").exists()
 
 
-def test_commands_show_images_of_a_run_and_of_their_own_episodes(run: Path) -> None:
+def test_an_evaluation_of_a_run_shows_images_and_keeps_none(run: Path) -> None:
     kept = sorted((run / IMAGES).iterdir())
     request = EvalArgs(str(run), "in_domain", 2, None, None, None, 1, 0, allow_code=True)
     assert len(run_eval(request, QUIET).evaluation.trajectories) == 2
-    judged = run_judge_eval(
-        JudgeEvalArgs(str(run), run, iteration=1, episodes=2, allow_code=True), QUIET
-    )
-    assert judged.steps == 4
     assert sorted((run / IMAGES).iterdir()) == kept
 
 
@@ -124,20 +119,6 @@ def test_screenshots_are_let_go_with_their_texts(examined: Path, tmp_path: Path)
     shown = {name for step in steps for name in (step.image, step.next_image) if name}
     assert {path.name for path in images.iterdir()} == {*shown, "note"}
     assert 0 < len(shown) < len(kept)
-
-
-def test_a_judge_looks_at_the_episodes_that_it_is_always_evaluated_on(
-    examined: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with closing(Store(examined / "run.sqlite")) as store:
-        kept = store.judge_eval_episodes()
-    looked_at = {(step.image, step.next_image) for episode in kept for step in episode.steps}
-    assert len(kept) == 2
-    assert len(looked_at) == 4
-    with asked_of_judges(monkeypatch) as shown:
-        request = JudgeEvalArgs(str(examined), examined, episodes=2, allow_code=True)
-        assert run_judge_eval(request, QUIET).steps == 4
-    assert set(shown) == looked_at
 
 
 def test_a_baseline_comes_with_what_its_judge_looked_at(

@@ -11,7 +11,7 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything_vllm.engine import VLLMEngine
 
 if importlib.util.find_spec("vllm") is None:
-    collect_ignore_glob = ["test_*.py"]
+    collect_ignore_glob = ["test_vllm_*.py"]
 
 
 @pytest.fixture(scope="session")
