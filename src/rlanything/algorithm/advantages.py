@@ -10,9 +10,8 @@ With R_i the feedback of step i (Eq. 1, or one of its terms alone, as `policy_re
 | `leave_one_out` | R_i minus the mean R of the other trajectories | RLOO, arXiv 2402.14740 |
 | `gae` | sum_k (gamma lambda)^k delta_(i+k) | GAE, arXiv 1506.02438 |
 
-Where nothing is there to compare a step with, or all of it is equal, there is no signal: exactly 0,
-which does not train.
-"""
+A step without anything to compare it with, or equal to all of it, gets exactly 0, which does not
+train."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ from rlanything.algorithm.feedback import (
 from rlanything.algorithm.options import Options, needs
 
 StepKeys: TypeAlias = Sequence[Sequence[Hashable]]
-"""[G][steps], steps of equal keys are compared."""
+"""Keys of steps, [G][steps]; steps with equal keys are compared."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +50,19 @@ class AdvantageInputs:
     outcomes: Sequence[int]
     """O, [G], each -1 or +1."""
     scores: Mapping[str, Sequence[TrajectoryScores]]
-    """S_ij by the name of each judge, [G][steps][m]."""
+    """S_ij, [G][steps][m], by the name of the judge."""
     weights: Mapping[str, float]
     """The weight of each judge in the mean score of a step, above 0."""
     settings: FeedbackSettings
-    """The recipe's; `feedback` reads `policy_lambda`, `policy_reward` and `unreadable`."""
+    """The recipe's settings; `feedback` reads `policy_lambda`, `policy_reward` and `unreadable`."""
     rewards: Sequence[float] | None = None
-    """What the environment measured beyond won or lost, [G]; None: nothing, or not of all."""
+    """Rewards of the environment beyond won or lost, [G]; None if any trajectory has none."""
     values: Sequence[Sequence[float]] | None = None
-    """V of the state before each step and after the last one, [G][steps + 1]; None: no role gives
-    values."""
+    """V of the state before each step and after the last one, [G][steps + 1]; None without a role
+    that gives values."""
     states: StepKeys | None = None
-    """The state in which each step began, [G][steps]: equal ones are the same. None: unknown."""
+    """Key of the state in which each step began, [G][steps]: equal keys, same state. None:
+    unknown."""
     lengths: Sequence[Sequence[int]] | None = None
     """Tokens of each response, [G][steps]; None: unknown."""
 
@@ -77,7 +77,7 @@ class AdvantageInputs:
         any): its outcome alone tells it apart."""
         unreadable = self.settings.unreadable
         weights = [self.weights[name] for name in self.scores]
-        # By trajectory and step, the scores of each judge.
+        # Scores of each judge, by trajectory and step.
         trajectories = zip(*self.scores.values(), strict=True)
         judged = [list(zip(*of_judges, strict=True)) for of_judges in trajectories]
         means = [
@@ -100,7 +100,7 @@ class AdvantageInputs:
 Advantages: TypeAlias = Sequence[Floats | Sequence[Floats]]
 """[G][steps], or [G][steps][tokens] where each token of a response has its own."""
 Advantage: TypeAlias = Callable[[AdvantageInputs], Advantages]
-"""An advantage with its options."""
+"""An advantage function with its options."""
 
 
 def step(inputs: AdvantageInputs) -> list[Floats]:
@@ -118,7 +118,7 @@ def step(inputs: AdvantageInputs) -> list[Floats]:
 
 def trajectory(inputs: AdvantageInputs) -> list[Floats]:
     """A_i = (R_i - mean) / population std over all steps of all trajectories of the task, as
-    process rewards are normalised in DeepSeekMath, without its sum over later steps."""
+    DeepSeekMath normalises process rewards, but without the sum over later steps."""
     feedback = inputs.feedback(_one_key(inputs))
     over = moments(np.concatenate(feedback))
     return [standardize(steps, over) for steps in feedback]
@@ -129,16 +129,15 @@ def state(inputs: AdvantageInputs) -> list[Floats]:
     """A_i = (R_i - mean) / population std over all steps of all trajectories that began in the
     same state: the anchor states of GiGPO.
 
-    Its A^S compares discounted returns and is added to an advantage of whole episodes; here R_i is
-    compared, and nothing is added: what differs is only what a step is compared with. A state met
-    once has nothing to be compared with."""
+    GiGPO's A^S compares discounted returns and is added to an episode-level advantage. Here R_i is
+    compared and nothing is added. A state met once gives 0."""
     states = inputs.states or ()
     feedback = inputs.feedback(states)
     values: dict[Hashable, list[float]] = defaultdict(list)
     for own, steps in zip(states, feedback, strict=True):
         for key, value in zip(own, steps.tolist(), strict=True):
             values[key].append(value)
-    # Sorted, so that rounding does not depend on whose rollout comes first.
+    # Sorted: the rounding must not depend on the order of rollouts.
     known = {key: moments(sorted(met)) for key, met in values.items()}
     return [
         standardize(
@@ -155,9 +154,9 @@ def state(inputs: AdvantageInputs) -> list[Floats]:
 def leave_one_out(inputs: AdvantageInputs) -> list[Floats]:
     """A_i = R_i minus the mean R of the task's other trajectories, each the mean of its own R_i.
 
-    With `policy_reward: outcome` this is RLOO: O minus the mean outcome of the others. Not divided
-    by a deviation: in a group of which nearly all won or lost, the exception weighs no more than
-    its distance. A trajectory without steps does not count."""
+    With `policy_reward: outcome` this is RLOO: O minus the mean outcome of the others. It is not
+    divided by a deviation, so the exception in a nearly uniform group gets no extra weight. A
+    trajectory without steps does not count."""
     feedback = inputs.feedback(_one_key(inputs))
     of_trajectory = [float(steps.mean()) for steps in feedback if len(steps)]
     others = len(of_trajectory) - 1
@@ -177,9 +176,9 @@ class GaeOptions(Options):
     """Options of `gae`."""
 
     gamma: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """gamma, the discount of a step."""
+    """gamma, the discount per step."""
     gae_lambda: Annotated[float, Field(ge=0, le=1)] = 0.95
-    """lambda of GAE: 0 trusts the values, 1 what was earned in the end."""
+    """lambda of GAE: 0 relies on the values, 1 on the returns."""
 
 
 @needs("values")
@@ -206,15 +205,15 @@ def gae(inputs: AdvantageInputs, options: GaeOptions) -> list[Floats]:
 
 
 def _one_key(inputs: AdvantageInputs) -> StepKeys:
-    """Returns keys by which every step of the task is compared with every other."""
+    """Returns keys by which all steps of the task are compared with each other."""
     return [("",) * steps for steps in inputs.steps]
 
 
 def _fill_missing(
     mean_scores: Sequence[Floats], unread: Sequence[np.ndarray], compared: StepKeys
 ) -> list[Floats]:
-    """Returns mean scores [G][steps] in which an unread step takes the mean of the others with its
-    key."""
+    """Returns mean scores [G][steps] in which an unreadable step takes the mean of the steps with
+    the same key."""
     if not any(map(np.any, unread)):
         return list(mean_scores)
     known: dict[Hashable, list[float]] = defaultdict(list)

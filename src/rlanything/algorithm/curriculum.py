@@ -1,10 +1,9 @@
-"""Which tasks the policy meets: harder ones where it wins, easier ones where it loses.
+"""Task curriculum: harder tasks where the policy wins, easier ones where it loses.
 
 Every original task owns a `Slot`. A candidate proposed in one iteration is rolled out in the next
 and accepted or rejected by its accuracy there. The rules are pure functions, the records are
-immutable; `Pool` is the one thing that changes. acc(q) is the accuracy of the task a candidate was
-proposed from, acc(q') the candidate's own.
-"""
+immutable; only `Pool` changes. acc(q) is the accuracy of the task a candidate was proposed from,
+acc(q') the candidate's own."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _FORMAT = 2
 
 
 def direction(accuracy: float, alpha_low: float, alpha_high: float) -> Direction | None:
-    """Returns where a task of this accuracy should move; None: nowhere, it lies between.
+    """Returns the direction in which a task of this accuracy should move; None between the bounds.
 
     Strict, as in Algorithm 1: a task exactly at a bound stays as it is."""
     if accuracy > alpha_high:
@@ -65,7 +64,7 @@ def accepts(
     alpha_low: float,
     alpha_high: float,
 ) -> bool:
-    """Whether a candidate becomes its slot's active task."""
+    """Returns whether a candidate becomes its slot's active task."""
     return rejection(direction, parent_accuracy, candidate_accuracy, alpha_low, alpha_high) is None
 
 
@@ -74,18 +73,18 @@ class Candidate:
     """A rewritten task that waits for its first rollouts."""
 
     task: Task
-    """Rewritten from the slot's root task; its id is new to the slot."""
+    """The task, rewritten from the slot's root task; its id is new to the slot."""
     direction: Direction
     parent_accuracy: float
-    """acc(q): of the slot's active task when the candidate was proposed."""
+    """acc(q) of the slot's active task when the candidate was proposed."""
     critics: tuple[str, ...]
-    """The critics that the adapter read: why rollouts failed."""
+    """The critics' texts that the adapter read: reasons why rollouts failed."""
     proposed_iteration: int
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One turn in a slot's history."""
+    """One entry of a slot's history."""
 
     kind: Literal["proposed", "accepted", "rejected"]
     iteration: int
@@ -94,23 +93,23 @@ class Event:
     direction: Direction
     parent_accuracy: float
     candidate_accuracy: float | None
-    """acc(q'); None when the candidate was only proposed, or could not be played."""
+    """acc(q'); None if the candidate was only proposed or could not be played."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An original task and what has become of it. Its id is the root task's."""
+    """An original task, its active version and its history. Its id is the root task's."""
 
     root: Task
     active: Task
-    """The root, or the candidate accepted last."""
+    """The root, or the latest accepted candidate."""
     pending: Candidate | None = None
     accuracy: float | None = None
-    """The active task's when it was last rolled out; None: it never was."""
+    """Accuracy of the active task in its latest rollouts; None before the first."""
     history: tuple[Event, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    """Task id -> why: tasks of this slot that are not to be played again."""
+    """Reasons by id of tasks of this slot that must not be played again."""
 
     @property
     def id(self) -> str:
@@ -118,13 +117,13 @@ class Slot:
 
     @property
     def usable(self) -> bool:
-        """Whether its active task may be rolled out."""
+        """Returns whether the active task may be rolled out."""
         return self.active.id not in self.quarantined
 
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """A pool as it lies in a checkpoint."""
+    """A pool as saved in a checkpoint."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -142,7 +141,7 @@ class PoolError(ValueError):
 
 
 class Pool:
-    """All slots. Every method that names a slot raises KeyError if there is none of that id."""
+    """All slots. Methods that name a slot raise KeyError if no slot has that id."""
 
     def __init__(self, roots: Sequence[Task], alpha_low: float, alpha_high: float) -> None:
         """Makes one slot per root task. Raises ValueError without tasks, on an id that occurs
@@ -164,17 +163,16 @@ class Pool:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """All slots as they are now, in the order of their root tasks."""
+        """Returns all current slots, in the order of their root tasks."""
         return tuple(self._slots.values())
 
     def slot(self, slot_id: str) -> Slot:
-        """Returns the slot as it is now."""
+        """Returns the current slot of this id."""
         return self._slots[slot_id]
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Slot]:
-        """Returns `count` different slots whose active tasks are to be rolled out, all equally
-        likely; or as many as are free: a slot whose candidate waits for its rollouts is not sampled
-        (Algorithm 2, line 5), nor one in quarantine.
+        """Returns `count` different slots to roll out, drawn uniformly; fewer if fewer are free.
+        Slots with a pending candidate (Algorithm 2, line 5) and quarantined slots are not sampled.
 
         Raises ValueError if the pool has fewer, or if every slot is quarantined."""
         if not 0 <= count <= len(self._slots):
@@ -189,11 +187,11 @@ class Pool:
         return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
 
     def pending(self) -> list[Slot]:
-        """Returns the slots whose candidates wait for their rollouts."""
+        """Returns the slots with a candidate that waits for its rollouts."""
         return [slot for slot in self._slots.values() if slot.pending is not None]
 
     def record(self, slot_id: str, task_id: str, accuracy: float) -> None:
-        """Notes the accuracy of a slot's active task.
+        """Records the accuracy of a slot's active task.
 
         Raises ValueError if the active task is another one: record before `settle` replaces it."""
         slot = self._slots[slot_id]
@@ -202,7 +200,7 @@ class Pool:
         self._slots[slot_id] = replace(slot, accuracy=accuracy)
 
     def propose(self, slot_id: str, candidate: Candidate) -> None:
-        """Hands a slot its candidate.
+        """Gives a slot its candidate.
 
         Raises ValueError if one is pending already, or if its id was used in this slot before."""
         slot = self._slots[slot_id]
@@ -227,8 +225,8 @@ class Pool:
         iteration: int,
         objection: str | None = None,
     ) -> bool:
-        """Accepts or rejects a slot's candidate by the accuracy of its rollouts; True: accepted.
-        An `objection`, what these show to be wrong with it, rejects it whatever its accuracy.
+        """Accepts or rejects a slot's candidate by the accuracy of its rollouts; True: accepted. An
+        `objection`, a defect that these rollouts revealed, rejects it at any accuracy.
 
         Raises ValueError if the slot has no candidate."""
         slot = self._slots[slot_id]
@@ -259,8 +257,8 @@ class Pool:
         return True
 
     def quarantine(self, slot_id: str, task_id: str, reason: str, iteration: int) -> None:
-        """Keeps a task from ever being met again. A candidate is rejected; a rewritten active task
-        gives way to its root; a root takes its slot with it."""
+        """Excludes a task from all later rollouts. A candidate is rejected, a rewritten active task
+        is replaced by its root, and a root disables its slot."""
         slot = self._slots[slot_id]
         banned = {**slot.quarantined, task_id: reason}
         if slot.pending is not None and slot.pending.task.id == task_id:
@@ -271,12 +269,13 @@ class Pool:
         self._slots[slot_id] = replace(slot, quarantined=banned)
 
     def to_json(self) -> str:
-        """Returns the whole pool; `from_json` makes an equal one of it."""
+        """Returns the pool as JSON for `from_json`."""
         return json.dumps(asdict(_Saved(_FORMAT, self.alpha_low, self.alpha_high, self.slots)))
 
     @classmethod
     def from_json(cls, text: str) -> Pool:
-        """Raises `PoolError` if the text is damaged or was written in another format."""
+        """Returns the pool of `to_json`. Raises `PoolError` if the text is damaged or has another
+        format."""
         try:
             read = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -291,7 +290,7 @@ class Pool:
             saved = _SAVED.validate_python(read)
             pool = cls([slot.root for slot in saved.slots], saved.alpha_low, saved.alpha_high)
             pool._slots = {slot.id: slot for slot in saved.slots}
-            # What validation filled in or converted was not written by `to_json`.
+            # Fields that validation filled in or converted were not written by `to_json`.
             if json.loads(pool.to_json()) != read:
                 raise ValueError("something in it is missing, or of another kind")
         except ValidationError as error:

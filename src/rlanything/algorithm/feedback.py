@@ -1,9 +1,8 @@
-"""Eq. 1 and Eq. 2 of the paper: what an outcome and scores say of a step, and of its judgements.
+"""Eq. 1 and Eq. 2 of the paper: feedback for a step and its judgements from outcome and scores.
 
 Symbols: O an outcome, m judgements of a step, S_ij the score that judgement j gives step i, lambda
-the settings' `policy_lambda` and `judge_lambda`. Trajectories differ in length and may have no
-steps at all; m may differ between steps (data from elsewhere), so scores are nested, never padded.
-"""
+the settings' `policy_lambda` and `judge_lambda`. Trajectories differ in length and may be empty,
+and m may differ between steps, so scores are nested lists, never padded."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ PolicyReward: TypeAlias = Literal["integrated", "outcome", "judge"]
 Unreadable: TypeAlias = Literal["missing", "zero"]
 Lambda: TypeAlias = Annotated[float, Field(ge=0)]
 Window: TypeAlias = Annotated[tuple[float, float], Field(strict=False)]
-"""Strict about what is in it, but YAML has only lists to write it with."""
+"""An interval; strict about its numbers, but given as a list in YAML."""
 
 UNPARSABLE = -2.0
 """R^S_ij of a judgement without a readable score: no better than the worst readable one."""
 
 RESOLUTION = 1e-12
-"""Feedback is of order one; a deviation smaller than this is rounding, and counts as none."""
+"""Deviations below this count as 0: feedback is of order one, so they are rounding."""
 
 
 class AdvantageConfig(FunctionConfig):
@@ -57,30 +56,30 @@ class FeedbackSettings(Options):
     policy_lambda: Lambda = 1.0
     """lambda of the policy's integrated feedback (Eq. 1)."""
     judge_lambda: Lambda = 1.0
-    """lambda inside the judge's consistency feedback (Eq. 2). Where judgements are compared
-    over their step, only the sign of the feedback counts: the outcome's for every lambda up to 1
-    (of three judgements that can all be read: below 3), above it that of most judgements."""
+    """lambda inside the judge's consistency feedback (Eq. 2). If judgements are compared within
+    their step, only the sign of the feedback counts: the outcome's up to lambda 1 (below 3 for
+    three readable judgements), that of most judgements above."""
     policy_reward: PolicyReward = "integrated"
-    """What the policy's advantage compares: `integrated` feedback (Eq. 1); what the episode itself
-    earned: its `outcome`, or what the environment measures beyond it (for coding the share of
-    ground-truth tests passed); or what the `judge` said of each step and nothing else."""
+    """Feedback that the policy's advantage compares: `integrated` (Eq. 1); the episode's `outcome`,
+    or the environment's own reward if it gives one (for coding the share of ground-truth tests
+    passed); or the `judge`'s scores of each step alone."""
     advantage: AdvantageConfig = Field(default_factory=AdvantageConfig.default)
-    """How the policy's advantage compares that, by name or as `{name: ..., options: {...}}`: with
-    the steps at the same index of the task's other rollouts (`step`, the paper), with all steps of
-    all of them (`trajectory`), with the steps at which the same was observed (`state`), or with the
-    mean of the other rollouts (`leave_one_out`); one that an installed package registers, or
+    """Advantage of the policy, by name or as `{name: ..., options: {...}}`. It compares a step with
+    the steps at the same index of the task's other rollouts (`step`, the paper), with all their
+    steps (`trajectory`), with steps that had the same observation (`state`), or with the mean of
+    the other rollouts (`leave_one_out`). Also an advantage that an installed package registers, or
     `module:function` (docs/losses.md)."""
     policy_window: Window = (1 / 8, 7 / 8)
-    """The policy trains on tasks whose accuracy lies here, both ends included."""
+    """The policy trains on tasks whose accuracy is in this interval, bounds included."""
     judge_reward: RewardConfig = Field(default_factory=RewardConfig.default)
-    """What a judge learns from, by name or as `{name: ..., options: {...}}`: `consistency` (Eq. 2),
-    one that an installed package registers, or `module:function` (docs/losses.md)."""
+    """Reward of a judge, by name or as `{name: ..., options: {...}}`: `consistency` (Eq. 2), one
+    that an installed package registers, or `module:function` (docs/losses.md)."""
     judge_window: Window = (0.2, 0.8)
-    """Judges train on tasks whose accuracy lies here, both ends included."""
+    """Judges train on tasks whose accuracy is in this interval, bounds included."""
     unreadable: Unreadable = "missing"
-    """How judgements without a readable score count in their step's mean score: not at all
-    (`missing`; a step none of whose judgements can be read is compared by its outcome alone), or as
-    0 (`zero`, the paper). The judge is trained away from them either way (Eq. 2)."""
+    """How judgements without a readable score count in their step's mean score: `missing` ignores
+    them (a step without any readable judgement is compared by its outcome alone), `zero` counts
+    them as 0 (the paper). Either way the judge is trained away from them (Eq. 2)."""
 
     @field_validator("policy_window", "judge_window")
     @classmethod
@@ -114,7 +113,7 @@ def combined_score(
         for weight, given in zip(weights, scores, strict=True)
         if (any(given) if unreadable == "missing" else len(given))
     ]
-    if len(means) < 2:  # the mean itself, without the rounding of a division
+    if len(means) < 2:  # exact, without the rounding of a division
         return means[0][1] if means else 0.0
     return sum(weight * mean for weight, mean in means) / sum(weight for weight, _ in means)
 
@@ -133,8 +132,8 @@ def policy_feedback(
     """R_i [steps] of the policy for one trajectory, from O and its mean scores [steps].
 
     `integrated`: Eq. 1. `outcome`: O, or the reward that the environment measured in its place.
-    `judge`: lambda * (sum_j S_ij) / m, without the outcome; where scores are generated tests that
-    is lambda * (2 * the share of them passed - 1)."""
+    `judge`: lambda * (sum_j S_ij) / m, without the outcome; for generated tests, lambda * (2 *
+    share passed - 1)."""
     mean = np.asarray(mean_scores, dtype=np.float64)
     if settings.policy_reward == "outcome":
         return np.full(mean.shape, float(outcome) if reward is None else reward)
@@ -165,8 +164,7 @@ def moments(values: npt.ArrayLike) -> Moments:
 def standardize(values: npt.ArrayLike, over: Moments) -> Floats:
     """(value - mean) / std, of the shape of `values`; a value equal to the mean gives exactly 0.
 
-    Equal values, and a value with nothing to compare it to, therefore give exactly 0, whatever
-    rounding does to their mean and std."""
+    So equal values and a single value give exactly 0, despite rounding of mean and std."""
     deviation = np.asarray(values, dtype=np.float64) - over.mean
     rounding = np.abs(deviation) <= RESOLUTION * np.maximum(1.0, np.abs(over.mean) + over.std)
     return np.where(rounding, 0.0, deviation / np.where(rounding, 1.0, over.std))

@@ -1,4 +1,4 @@
-"""The signals of coding: what programs and the judge's generated tests teach (the paper, 2.4)."""
+"""Signals of coding: rewards of programs and of the judge's generated tests (the paper, 2.4)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from rlanything.algorithm.feedback import FeedbackSettings, Floats, moments, sta
 from rlanything.algorithm.signals import TaskSignals, in_window, task_signals
 
 UNREADABLE_TEST = -1.0
-"""The reward of a generated test of which no program's score is known: no better than the worst
-readable one."""
+"""Reward of a generated test without any known score: no better than the worst readable one."""
 
 
 def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:

@@ -26,44 +26,44 @@ from pydantic import Field
 
 from rlanything.algorithm.options import FunctionConfig, Options
 
-if TYPE_CHECKING:  # recipes are read without torch
+if TYPE_CHECKING:  # recipes load without torch
     from torch import Tensor
 
 LOG_RATIO_LIMIT = 10.0
-"""Log ratios are cut off at this distance from 0, where exp would run away; beyond it their
-gradient is 0."""
+"""Log ratios are clamped to this distance from 0, where exp would overflow; their gradient beyond
+is 0."""
 
 
 @dataclass(frozen=True)
 class LossInputs:
-    """The response tokens of a batch that were chosen, one sample's after another's.
+    """The trained response tokens of a batch, sample after sample.
 
-    Samples are whole: all tokens of a sample that train are in one batch."""
+    All trained tokens of a sample are in one batch."""
 
     new_logprobs: Tensor
-    """[tokens], log-probs under the weights that learn; the only input with a gradient."""
+    """[tokens], log-probs under the weights being trained; the only input with a gradient."""
     old_logprobs: Tensor
     """[tokens], log-probs that ratios compare with: the sampler's or, with
     `old_logprobs: recomputed`, the learner's before the update."""
     advantages: Tensor
-    """[tokens], the token's own advantage or, where there is one a sample, its sample's."""
+    """[tokens], the token's own advantage, or that of its sample."""
     samples: Tensor
     """[tokens], the number of the sample that each token belongs to, from 0."""
     sample_count: int
-    """Samples of the batch, those without any chosen token included."""
+    """Number of samples in the batch, including those without a trained token."""
     kl_weight: float = 0.0
     """beta, the weight of the KL divergence from the policy that sampled."""
     reference_kl_weight: float = 0.0
     """The weight of the KL divergence from the reference model."""
     importance: Tensor | float = 1.0
-    """[tokens], weights of the policy's term but not of the KL: min(p_learner / p_sampler, cap)
-    with `importance_cap`, truncated importance sampling; 1 without."""
+    """[tokens], weights of the policy term, not of the KL: min(p_learner / p_sampler, cap) with
+    `importance_cap` (truncated importance sampling), else 1."""
     reference_logprobs: Tensor | None = None
-    """[tokens], log-probs under the reference model; None: there is none."""
+    """[tokens], log-probs under the reference model; None without one."""
 
     @cached_property
     def log_ratio(self) -> Tensor:
-        """[tokens], logp_new - logp_old within `LOG_RATIO_LIMIT`."""
+        """Returns [tokens], logp_new - logp_old clamped to `LOG_RATIO_LIMIT`."""
         return _log_ratio(self.new_logprobs, self.old_logprobs)
 
     def sample_means(self, values: Tensor) -> Tensor:
@@ -78,16 +78,15 @@ class LossOutputs:
     """The contribution of each token to the update and to its statistics, all [tokens]."""
 
     loss: Tensor
-    """To be minimised."""
+    """Loss to minimise."""
     ratio: Tensor
-    """The probability now over the old one: the token's or, where the loss has one for the whole
-    sample, its sample's."""
+    """p_new / p_old of the token, or of its sample if the loss has one ratio per sample."""
     clipped: Tensor
-    """True where the clip made the policy's term flat; False everywhere for a loss without one."""
+    """True where the clip made the policy term flat; always False for a loss without a clip."""
     kl: Tensor
     """k3 estimate of the divergence from the policy that sampled, never negative."""
     reference_kl: Tensor | None
-    """k3 estimate of the divergence from the reference model; None: there is none."""
+    """k3 estimate of the divergence from the reference model; None without one."""
 
 
 Loss = Callable[[LossInputs], LossOutputs]
@@ -95,7 +94,7 @@ Loss = Callable[[LossInputs], LossOutputs]
 
 
 class LossConfig(FunctionConfig):
-    """The loss of a role that learns."""
+    """The loss of a trained role."""
 
     kind: ClassVar[str] = "loss"
     name: str = "clipped"
@@ -118,28 +117,28 @@ class AsymmetricClipOptions(Options):
     clip_range: ClipRange = 0.2
     """eps_low, the distance of the clip's lower bound from 1."""
     clip_range_high: Annotated[float, Field(gt=0)] | None = None
-    """eps_high, the distance of its upper bound; None: that of `clip_range`."""
+    """eps_high, the distance of the clip's upper bound from 1; None: `clip_range`."""
 
     @property
     def upper(self) -> float:
-        """eps_high as a number."""
+        """Returns eps_high as a number."""
         return self.clip_range if self.clip_range_high is None else self.clip_range_high
 
 
 def clipped(inputs: LossInputs, options: ClipOptions) -> LossOutputs:
     """The clipped surrogate of PPO for each token: RLAnything's objective, and the default.
 
-    A token that has moved by more than eps in the direction that its advantage asks for is flat:
-    it moves no further in this update."""
+    The loss is flat for a token whose ratio moved more than eps in the direction of its
+    advantage."""
     return _surrogate(inputs, inputs.log_ratio.exp(), options.clip_range, options.clip_range)
 
 
 def clip_higher(inputs: LossInputs, options: AsymmetricClipOptions) -> LossOutputs:
     """Clip-Higher of DAPO: the clipped surrogate with a lower and a larger upper distance.
 
-    A larger eps_high lets unlikely tokens of good samples grow further, which keeps entropy up;
-    the paper takes 0.2 and 0.28. Only its clip is here: its mean over the tokens of all samples
-    together and its dynamic sampling are not."""
+    A larger eps_high lets unlikely tokens of good samples grow further, which keeps entropy up; the
+    paper uses 0.2 and 0.28. DAPO's token-level mean over all samples and its dynamic sampling are
+    not implemented."""
     return _surrogate(inputs, inputs.log_ratio.exp(), options.clip_range, options.upper)
 
 
@@ -147,11 +146,11 @@ def gspo(inputs: LossInputs, options: AsymmetricClipOptions) -> LossOutputs:
     """Group Sequence Policy Optimization: one ratio for the T chosen tokens of a sample, their
     geometric mean s = exp(1/T sum_t log r_t), so that samples are clipped as a whole.
 
-    s is a mean of logs and moves far less than a token's ratio: the paper takes 3e-4 and 4e-4, and
-    the default of 0.2 would hardly ever clip. Every token carries its sample's term, so the
-    learner's mean over tokens is that term, and the gradient is the paper's: s A times the mean
-    gradient of the log-probs. Two things are ours: log ratios are limited token by token as in the
-    other losses, and importance weighs a sample by the mean over its tokens."""
+    s is a mean of logs and moves far less than a token's ratio: the paper uses 3e-4 and 4e-4; the
+    default of 0.2 would hardly ever clip. Every token carries its sample's term, so the learner's
+    mean over tokens is that term, and the gradient is the paper's: s A times the mean gradient of
+    the log-probs. It deviates in two points: log ratios are clamped per token as in the other
+    losses, and importance weighs a sample by the mean over its tokens."""
     ratio = inputs.sample_means(inputs.log_ratio).exp()
     return _surrogate(inputs, ratio, options.clip_range, options.upper)
 
@@ -160,9 +159,8 @@ def reinforce(inputs: LossInputs) -> LossOutputs:
     """The plain policy gradient: the advantage times the log-prob of each token.
 
     No ratio and no clip: it ignores how far the weights have moved from those that sampled. That is
-    right where an iteration is one update (`minibatches: 1` and `epochs: 1`, the defaults); with
-    several, lower the learning rate or hold the policy by `kl_weight`. Statistics show the tokens'
-    own ratios."""
+    right if an iteration is one update (`minibatches: 1` and `epochs: 1`, the defaults); with
+    several, lower the learning rate or raise `kl_weight`. Statistics show ratios per token."""
     return with_kl(inputs, -inputs.importance * inputs.advantages * inputs.new_logprobs)
 
 

@@ -1,8 +1,9 @@
-"""Functions of the algorithm as plug-ins: pure, of one record of inputs, with typed options.
+"""Functions of the algorithm as plug-ins: pure functions of one record of inputs, with typed
+options.
 
-A loss, an advantage or a reward is a function of `inputs` and, where it has any, of `options`: a
-pydantic model, named by the parameter's annotation. A recipe writes `NAME`, or
-`{name: NAME, options: {...}}`.
+A loss, an advantage or a reward is a function of `inputs` and optionally of `options`, a pydantic
+model named by the parameter's annotation. A recipe writes `NAME`, or `{name: NAME, options:
+{...}}`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Options(BaseModel):
-    """Typed settings: unknown keys are errors, `yes` is no number, nothing changes after
-    loading."""
+    """Typed settings: unknown keys are errors, `yes` is no number, and instances are frozen."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -35,12 +35,12 @@ class Options(BaseModel):
     )
 
     short_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys that are read and kept under another."""
+    """Short keys that are read and stored under another name."""
 
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, section: Any) -> Any:
-        # Before `extra` would, because the message of that does not say which keys there are.
+        # Checked before pydantic's `extra`, whose message does not list the valid keys.
         for key in section if isinstance(section, dict) else ():
             if key not in cls.model_fields:
                 known = ", ".join(sorted([*cls.model_fields, *cls.short_keys])) or "none"
@@ -50,7 +50,7 @@ class Options(BaseModel):
 
 
 def needs(*inputs: str) -> Callable[[Function], Function]:
-    """Marks a function that cannot work without these inputs, which a record may lack (None)."""
+    """Marks a function that requires these inputs, which may be None in the record."""
 
     def mark(function: Function) -> Function:
         function.needs = inputs  # pyright: ignore[reportFunctionMemberAccess]
@@ -60,12 +60,12 @@ def needs(*inputs: str) -> Callable[[Function], Function]:
 
 
 def is_registered(name: str) -> bool:
-    """Whether a function is found by a name that an installed package gives it."""
+    """Returns whether an installed package registers a function of this name."""
     return ":" not in name and not is_object(name)
 
 
 class FunctionConfig(Options):
-    """A function that a recipe names or a program hands over, with its options."""
+    """A function, named by a recipe or passed by a program, with its options."""
 
     kind: ClassVar[str]
     """The kind of plug-in: `loss`, `advantage` or `reward`."""
@@ -85,8 +85,8 @@ class FunctionConfig(Options):
     @model_validator(mode="wrap")
     @classmethod
     def _short_forms(cls, given: Any, make: Callable[[Any], Self]) -> Self:
-        """Accepts a name or a function for the whole. A registered function checks its options at
-        once; `module:function` is imported when it is first used."""
+        """Accepts a name or a function in place of the section. A registered function checks its
+        options at once; `module:function` is imported when it is first used."""
         if callable(given) and not isinstance(given, type):
             config = make({"name": object_name(getattr(given, "func", given))})
             config._given = given
@@ -99,13 +99,14 @@ class FunctionConfig(Options):
 
     @cached_property
     def function(self) -> Callable[[Any], Any]:
-        """The function with its options, to be called with its inputs. Raises `PluginError` where
-        there is no such function, and for options that it does not take."""
+        """The function with its options, to be called with its inputs. Raises `PluginError` if the
+        function does not exist or does not accept the options."""
         function = self._given or load_plugin(self.kind, self.name)
         return with_options(f"{self.kind} {self.name}", function, self.options)
 
     def same_as(self, other: FunctionConfig) -> bool:
-        """Whether the other has the same name and, with defaults filled in, the same options."""
+        """Returns whether the other has the same name and, with defaults filled in, the same
+        options."""
         if self.name != other.name:
             return False
         one, two = (getattr(config.function, "keywords", {}) for config in (self, other))
@@ -113,16 +114,15 @@ class FunctionConfig(Options):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The inputs that the function cannot work without."""
+        """The inputs that the function requires."""
         return getattr(getattr(self.function, "func", self.function), "needs", ())
 
 
 def with_options(
     place: str, function: Callable[..., Any], options: Mapping[str, Any]
 ) -> Callable[[Any], Any]:
-    """Returns `function(inputs)` with the model that its parameter `options` asks for, made of
-    `options`. Raises `PluginError`, one line that begins with `place`, for options it does not
-    take."""
+    """Returns `function(inputs)` with `options` validated by the model of its parameter `options`.
+    Raises `PluginError`, one line that begins with `place`, if they are not valid."""
     if not callable(function) or isinstance(function, type):
         raise PluginError(f"{place!s} is no function: name one that takes its inputs")
     model = _options_model(place, function)
@@ -147,17 +147,17 @@ def with_options(
 
 
 def _options_model(place: str, function: Callable[..., Any]) -> type[BaseModel] | None:
-    """Returns the model of a function's options; None where it has no parameter `options`, or a
+    """Returns the model of a function's options; None if it has no parameter `options`, or has a
     value for it already (`functools.partial`)."""
     try:
         asks = "options" in inspect.signature(function).parameters
-    except ValueError:  # one in C, which says nothing of its parameters
+    except ValueError:  # functions written in C have no signature
         asks = False
     if isinstance(function, partial) or not asks:
         return None
     try:
         model = inspect.signature(function, eval_str=True).parameters["options"].annotation
-    except Exception:  # whatever evaluating its annotations raises
+    except Exception:  # evaluating annotations may raise anything
         model = None
     if isinstance(model, type) and issubclass(model, BaseModel):
         return model

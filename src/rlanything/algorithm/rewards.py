@@ -37,9 +37,9 @@ class RewardInputs:
     outcomes: Sequence[int]
     """O, [G], each -1 or +1."""
     scores: Sequence[TrajectoryScores]
-    """S_ij, [G][steps][m]; 0 could not be read."""
+    """S_ij, [G][steps][m]; 0 is unreadable."""
     feedback: Sequence[Floats]
-    """R_i, [G] arrays [steps]: Eq. 1 of this judge's own scores, with `judge_lambda`."""
+    """R_i, [G] arrays [steps]: Eq. 1 with this judge's own scores and `judge_lambda`."""
 
 
 JudgeAdvantages: TypeAlias = Sequence[Sequence[Floats]]
@@ -54,17 +54,16 @@ class ConsistencyOptions(Options):
     normalization: Normalization = "step"
     """Standardize R^S over the judgements of one step, or over all judgements of the task."""
     balance: Balance = "outcome"
-    """`outcome` gives the steps of won and of lost episodes of a task equal total weight in what
-    the judge learns, and so teaches nothing on a task that was always won or always lost; it keeps
-    a weak policy's judge from learning to say -1 (measured in benchmarks/remedies.md). `none`
-    counts every step alike, as the paper does."""
+    """`outcome` gives the steps of won and of lost episodes of a task equal total weight, so tasks
+    that were always won or always lost teach the judge nothing; it keeps a weak policy's judge from
+    collapsing to -1 (measured in benchmarks/remedies.md). `none` weighs every step equally, as the
+    paper does."""
 
 
 def consistency(inputs: RewardInputs, options: ConsistencyOptions) -> list[list[Floats]]:
-    """R^S_ij = R_i * S_ij (Eq. 2), standardized by its population std; where that is 0 there is no
-    signal: 0."""
+    """R^S_ij = R_i * S_ij (Eq. 2), standardized by its population std; 0 if that std is 0."""
     counts = np.array([len(step) for steps in inputs.scores for step in steps], dtype=np.intp)
-    # R_i of all steps and S_ij of all judgements, end to end.
+    # R_i of all steps and S_ij of all judgements, concatenated.
     judged = list(chain.from_iterable(chain.from_iterable(inputs.scores)))
     feedback = np.repeat(np.concatenate(inputs.feedback), counts)
     consistent = consistency_feedback(feedback, judged)
@@ -74,7 +73,7 @@ def consistency(inputs: RewardInputs, options: ConsistencyOptions) -> list[list[
         won = outcome_of_step == 1
         weights = outcome_balance(int(won.sum()), int((~won).sum()))
         advantages *= np.repeat(np.where(won, weights[1], weights[-1]), counts)
-    # Cut again into steps, and into trajectories.
+    # Split again into steps and trajectories.
     ends = np.cumsum(counts).tolist()
     cut = (advantages[end - m : end] for end, m in zip(ends, counts.tolist(), strict=True))
     return [list(islice(cut, len(steps))) for steps in inputs.scores]
@@ -91,7 +90,7 @@ def judge_advantages(
         return standardize(consistency, moments(consistency))
     advantages = np.zeros_like(consistency)
     m_of_step = np.repeat(counts, counts)
-    # All steps with the same m at once, a row each: numpy costs by the call.
+    # Steps with the same m together, one row each: fewer numpy calls.
     for m in np.unique(m_of_step).tolist():
         steps = consistency[m_of_step == m].reshape(-1, m)
         over = moments(steps)
@@ -101,11 +100,11 @@ def judge_advantages(
 
 
 def outcome_balance(won_steps: int, lost_steps: int) -> dict[int, float]:
-    """Returns by outcome the weight that makes a task's won and lost episodes count the same.
+    """Returns weights by outcome that make a task's won and lost episodes count equally.
 
-    The steps of either have the same total. Not in the paper. Lost episodes are longer and, with a
-    weak policy, more: at lambda = 1 the sign of R_i is the outcome's, so that "always -1" agrees
-    with most steps. Twice the share of the *other* outcome's steps bounds the weights by 2, and is
-    0 where a task has one outcome only: there is then nothing to tell apart."""
+    The steps of both have the same total weight. Not in the paper. Lost episodes are longer and,
+    with a weak policy, more: at lambda = 1 the sign of R_i is the outcome's, so that "always -1"
+    agrees with most steps. The weight is twice the share of the *other* outcome's steps: at most 2,
+    and 0 if a task has only one outcome."""
     total = max(won_steps + lost_steps, 1)
     return {1: 2 * lost_steps / total, -1: 2 * won_steps / total}

@@ -1,8 +1,7 @@
-"""The signals: what one task's rollout group teaches the policy and each judge, and who may train.
+"""Signals: the advantages of one task's rollout group for the policy and for each judge.
 
 The recipe's functions decide (`feedback.advantage`, `feedback.judge_reward`); tasks whose accuracy
-lies outside a role's window teach it nothing.
-"""
+is outside a role's window do not train it."""
 
 from __future__ import annotations
 
@@ -41,9 +40,10 @@ class TaskSignals:
 
     accuracy: float
     policy: tuple[StepAdvantages, ...]
-    """[G]; all 0 where the accuracy lies outside the policy's window."""
+    """Advantages, [G]; all 0 if the accuracy is outside the policy's window."""
     judges: Mapping[str, tuple[tuple[Floats, ...], ...]]
-    """By judge, [G][steps] arrays [m]; all 0 where the accuracy lies outside the judges' window."""
+    """Advantages by judge, [G][steps] arrays [m]; all 0 if the accuracy is outside the judges'
+    window."""
 
 
 def task_signals(
@@ -57,24 +57,24 @@ def task_signals(
     values: Sequence[Sequence[float]] | None = None,
     lengths: Sequence[Sequence[int]] | None = None,
 ) -> TaskSignals:
-    """Returns everything the rollout group of one task teaches, from O [G] and S_ij [G][steps][m]:
-    of the judge `judge`, or by the name of each judge.
+    """Returns the signals of one task's rollout group from O [G] and the scores S_ij [G][steps][m],
+    given for the judge `judge` or by the name of each judge.
 
-    rewards [G]: what the environment measured, which stands for O where `policy_reward` is
-    "outcome" and all G have one. weights: those of the judges in the mean score of a step; 1 of one
-    that is not named. states, values, lengths: as in `AdvantageInputs`, for advantages that need
-    them. A step without judgements (m = 0) has R_i = O. Raises ValueError where outcomes, scores
-    and states disagree in length, where an outcome is not -1 or +1, a score not -1, 0 or +1, or a
-    reward not finite, and `PluginError` for an advantage that lacks an input."""
+    rewards [G]: the environment's own, used in place of O if `policy_reward` is "outcome" and all G
+    have one. weights: weights of the judges in the mean score of a step, 1 by default. states,
+    values, lengths: as in `AdvantageInputs`, for advantages that need them. A step without
+    judgements (m = 0) has R_i = O. Raises ValueError if outcomes, scores and states disagree in
+    length, an outcome is not -1 or +1, a score not -1, 0 or +1, or a reward not finite, and
+    `PluginError` for an advantage that lacks an input."""
     by_judge = scores if isinstance(scores, Mapping) else {"judge": scores}
-    # Python's numbers, which are read one by one faster than numpy's.
+    # Python numbers: reading them one by one is faster than with numpy's.
     listed = {
         name: [steps.tolist() if isinstance(steps, np.ndarray) else steps for steps in group]
         for name, group in by_judge.items()
     }
     for group in listed.values():
         check_rollouts(outcomes, group)
-    # On one scale: an episode that broke off before its reward has its outcome alone.
+    # Keeps one scale: an episode that ended before its reward has only its outcome.
     measured = [reward for reward in rewards or () if reward is not None]
     if not all(map(math.isfinite, measured)):
         raise ValueError(f"a reward is a finite number or None: {list(rewards or ())}")
@@ -99,10 +99,9 @@ def task_signals(
 
 
 def policy_advantages(inputs: AdvantageInputs) -> tuple[StepAdvantages, ...]:
-    """Returns what the recipe's advantage gives the policy, whatever the accuracy of the task.
+    """Returns the policy's advantages, regardless of the task's accuracy.
 
-    Raises `PluginError` for an input that it needs and that is not there, and for advantages that
-    do not fit the steps."""
+    Raises `PluginError` for a missing input and for advantages that do not match the steps."""
     advantage = inputs.settings.advantage
     place = f"advantage {advantage.name}"
     for name in advantage.needs:
@@ -145,8 +144,8 @@ def _of_trajectory(
 def judge_advantages(
     outcomes: Sequence[int], scores: GroupScores, settings: FeedbackSettings
 ) -> tuple[tuple[Floats, ...], ...]:
-    """Returns what the recipe's reward gives a judge for its own scores [G][steps][m]; all 0 where
-    the accuracy lies outside the judges' window."""
+    """Returns a judge's advantages for its own scores [G][steps][m]; all 0 if the accuracy is
+    outside the judges' window."""
     if not in_window(task_accuracy(outcomes), settings.judge_window):
         return tuple(tuple(np.zeros(len(step)) for step in steps) for steps in scores)
     feedback = [
@@ -172,12 +171,12 @@ def task_accuracy(outcomes: Outcomes) -> float:
 
 
 def in_window(accuracy: float, window: tuple[float, float]) -> bool:
-    """Whether a task of this accuracy trains; both ends of the window do."""
+    """Returns whether a task of this accuracy trains; the window includes both ends."""
     return window[0] <= accuracy <= window[1]
 
 
 def check_rollouts(outcomes: Outcomes, scores: GroupScores) -> None:
-    """Raises ValueError with the place of what `task_signals` cannot take of O [G] and S_ij."""
+    """Raises ValueError, with the place, for O [G] and S_ij that `task_signals` does not accept."""
     if len(outcomes) != len(scores):
         raise ValueError(f"{len(outcomes)} outcomes but scores of {len(scores)} trajectories")
     for row, (outcome, steps) in enumerate(zip(outcomes, scores, strict=True)):

@@ -1,4 +1,4 @@
-"""The recipe's schema. Unknown keys are errors; every field says what it is."""
+"""The recipe's schema. Unknown keys are errors; every field has a docstring."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ MOST_BYTES = 1 << 20
 """Largest file of a recipe."""
 ROLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 METRICS_OF_NO_ROLE = ("evaluation", "rollouts", "seconds", "tasks")
-"""Beginnings of metrics, of which a role's begin with its name."""
+"""First parts of metric names that belong to no role; a role's metrics begin with its name."""
 
 
 class DomainConfig(ConfigSection):
@@ -80,14 +80,14 @@ class DomainConfig(ConfigSection):
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the domain, which checks them."""
     module_folder: File | None = None
-    """Where the module of `module:Class` lies; filled in where that is beside the recipe's file.
-    Looked into last, and only where whatever the recipe names may be imported."""
+    """Folder with the module of `module:Class`; set automatically if that is next to the recipe.
+    Searched last, and only if all code that the recipe names may be imported."""
 
     @field_validator("options")
     @classmethod
     def _trusted(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         """Refuses code, commands and secrets that are not allowed, by the types of the domain's
-        options. What else is wrong with them the domain says when it is made."""
+        options. Other errors in them are reported when the domain is built."""
         for place, endpoint in mappings_in(options):
             check_key(dotted([*place, "key_variable"]), endpoint, info)
         try:
@@ -99,7 +99,7 @@ class DomainConfig(ConfigSection):
 
     @property
     def code(self) -> list[str]:
-        """All that is named as `module:name`, and commands."""
+        """Every `module:name` and command that it names."""
         trust = Trust(code=True, secrets=True)
         with suppress(ValidationError):
             _validate_options(self.name, self.options, trust)
@@ -108,8 +108,8 @@ class DomainConfig(ConfigSection):
 
 
 def options_model(domain: object) -> type[BaseModel] | None:
-    """Returns the `Options` that the class of a named domain declares; None without any, and where
-    the domain cannot be loaded, which is said when it is made."""
+    """Returns the `Options` that the class of a named domain declares; None without any, or if the
+    domain cannot be loaded, which is reported when it is built."""
     try:
         model = getattr(load_plugin("domain", str(domain)), "Options", None)
     except PluginError:
@@ -118,8 +118,8 @@ def options_model(domain: object) -> type[BaseModel] | None:
 
 
 def _validate_options(domain: object, options: Mapping[str, Any], trust: Trust) -> None:
-    """Has pydantic read those options that the domain declares: an unknown one would end its
-    reading before the others are looked at. Raises `ValidationError`."""
+    """Validates only the options that the domain declares: an unknown key would stop pydantic
+    before it reads the others. Raises `ValidationError`."""
     if options and (model := options_model(domain)):
         known = {key: value for key, value in options.items() if key in model.model_fields}
         model.model_validate(known, context=trust)
@@ -131,17 +131,17 @@ class Recipe(ConfigSection):
     short_keys: ClassVar[tuple[str, ...]] = tuple(SHORT_FORM)
 
     name: str
-    """Names the run; its directory is `runs/<name>` unless `run_dir` says otherwise."""
+    """Name of the run; its directory is `runs/<name>` unless `run_dir` is given."""
     run_dir: File | None = None
-    """Where the run lives. It must not exist yet."""
+    """The run's directory. It must not exist yet."""
     seed: int = 0
-    """Every random choice derives from it."""
+    """Seed of every random choice."""
     threads: Annotated[int, Field(ge=0)] = 0
-    """CPU threads of the language models; 0: as many as there are cores."""
+    """CPU threads of the language models; 0: one per core."""
     cluster: ClusterConfig = ClusterConfig()
     domain: DomainConfig
     roles: dict[str, AnyRoleConfig] = Field(default_factory=dict)
-    """By name. `policy`, `judge` and `adapter` may stand at the top level."""
+    """Roles by name. `policy`, `judge` and `adapter` may be written at the top level."""
     feedback: FeedbackConfig = FeedbackConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
     loop: LoopConfig = LoopConfig()
@@ -163,9 +163,9 @@ class Recipe(ConfigSection):
     @model_validator(mode="before")
     @classmethod
     def _roles_by_name(cls, data: Any) -> Any:
-        """Puts the short form under `roles`, and the paper's roles that are missing."""
+        """Moves the short form under `roles` and adds the paper's roles that are missing."""
         if not isinstance(data, dict):
-            return data  # for pydantic to refuse
+            return data  # pydantic refuses it
         rest = {key: value for key, value in data.items() if key not in SHORT_FORM}
         roles = data.get("roles", {})
         if not isinstance(roles, dict):
@@ -187,7 +187,8 @@ class Recipe(ConfigSection):
     @model_validator(mode="before")
     @classmethod
     def _imports_limited(cls, data: Any, info: ValidationInfo) -> Any:
-        """Before any section: an engine's class is imported to read its own."""
+        """Limits imports before any section is read: reading an engine's settings imports its
+        class."""
         limit_to(trust_of(info), data)
         return data
 
@@ -240,8 +241,8 @@ class Recipe(ConfigSection):
         return {name: r for name, r in self.roles.items() if isinstance(r, JudgeConfig)}
 
     def one_judge(self, wanted: str | None) -> str:
-        """Returns the name of the judge that is wanted; None: the recipe's only one. Raises
-        `RecipeError` where there is no such judge, or there are several and none is wanted."""
+        """Returns the name of the wanted judge; None: the recipe's only one. Raises `RecipeError`
+        if there is no such judge, or several and none is named."""
         names = ", ".join(self.judges)
         if wanted is None and len(self.judges) > 1:
             raise RecipeError(f"{self.name} has several judges: choose with --role one of {names}")
@@ -263,7 +264,8 @@ class Recipe(ConfigSection):
 
     @property
     def shared_role(self) -> str | None:
-        """Name of the role whose model rewrites tasks too; None: that has its own."""
+        """Name of the role whose model also rewrites tasks; None if the adapter has its own
+        model."""
         model = self.adapter.model
         return model if model in self.roles and model != self.rewriting else None
 
@@ -279,8 +281,7 @@ class Recipe(ConfigSection):
 
     @property
     def reads_scores(self) -> bool:
-        """Whether anything in training depends on what judges say: otherwise they are not asked,
-        only evaluated."""
+        """Whether training depends on any judge's scores; if not, judges are only evaluated."""
         return (
             any(judge.trains for judge in self.judges.values())
             or self.feedback.policy_reward != "outcome"
@@ -295,7 +296,7 @@ class Recipe(ConfigSection):
 
     @property
     def code(self) -> list[str]:
-        """All that is named as `module:name`, and commands."""
+        """Every `module:name` and command that it names."""
         roles = self.roles.values()
         names = [role.name for role in roles if isinstance(role, JudgeConfig | AdapterConfig)]
         names += [role.loss.name for role in roles if isinstance(role, TrainedRoleConfig)]
@@ -305,12 +306,12 @@ class Recipe(ConfigSection):
 
     @property
     def foreign_code(self) -> set[str]:
-        """The code that does not ship with the library: `allow_code` must be said for it."""
+        """Code that does not ship with the library and needs `allow_code`."""
         return set(self.code) - set(ships_module(self.domain.model_dump(), None))
 
     @property
     def allowance(self) -> str:
-        """The option that commands which read the recipe again need for its code; or nothing."""
+        """The option that commands which reread the recipe need for its code; or nothing."""
         return " --allow-code" if self.foreign_code else ""
 
     @property
@@ -319,13 +320,13 @@ class Recipe(ConfigSection):
 
 
 def _does(section: object) -> object:
-    """Returns what a role does; None where its section does not say."""
+    """Returns what a role does; None if its section does not say."""
     said = section.get("does") if isinstance(section, dict) else getattr(section, "does", None)
     return said
 
 
 def _doing(name: str, section: object) -> object:
-    """Returns a role's section that says what it does, if its name does."""
+    """Returns a role's section with its `does` filled in, if the role's name implies it."""
     if not isinstance(section, dict) or name not in SHORT_FORM:
         return section
     return {"does": SHORT_FORM[name], **section}
@@ -343,16 +344,16 @@ def load_recipe(
     known: Recipe | None = None,
     place: str = "recipe",
 ) -> Recipe:
-    """Returns the recipe of a YAML file, of a shipped recipe's name (`tiny`), or of data such as a
-    file holds; a recipe that is one already with the overrides applied.
+    """Returns the recipe of a YAML file, of a shipped recipe's name (`tiny`), or of plain data; for
+    a `Recipe`, returns it with the overrides applied.
 
     Overrides are `section.key=value` with values in YAML, or a mapping `section.key` to value. For
-    a recipe in a file, the domain's options of type `File` are looked for next to it first.
+    a recipe in a file, the domain's options of type `File` are first looked up next to it.
 
-    What is named as `module:name` must be in the overrides too, or be allowed as a whole with
-    `allow_code`; the domain's module may then lie beside the recipe. `known`: a recipe in use, what
-    it names is allowed here too. `place`: the name of data in messages. Raises `RecipeError` with
-    one line for anything that is wrong, `TrustError` for what is not allowed."""
+    Each `module:name` must also be in the overrides, or all are allowed with `allow_code`; the
+    domain's module may then be next to the recipe. `known`: a recipe in use, whose code is allowed
+    here too. `place`: the name of data in messages. Raises `RecipeError` with one line for anything
+    invalid, `TrustError` for anything not allowed."""
     folder, limits = None, known is None
     if isinstance(source, Recipe):
         if not overrides:
@@ -389,7 +390,7 @@ def _make(data: dict[str, Any], place: str, trust: Trust, overrides: Overrides) 
 
 def _override_of(key: str | None, overrides: Overrides) -> str | None:
     """Returns the override that an unknown key came from, as messages name it (without its value,
-    which may be secret); None: none."""
+    which may be secret); None if it came from none."""
     for given in overrides if key else ():
         name = given if isinstance(overrides, Mapping) else given.partition("=")[0]
         if f"{name}.".startswith(f"{key}.") or f"{key}.".startswith(f"{name}."):
@@ -398,7 +399,8 @@ def _override_of(key: str | None, overrides: Overrides) -> str | None:
 
 
 def first_difference(one: object, two: object, at: tuple[str, ...] = ()) -> str | None:
-    """Returns the first key in which two recipes, or parts of them, differ; None where in none."""
+    """Returns the first key in which two recipes, or parts of them, differ; None if they are
+    equal."""
     if isinstance(one, dict) and isinstance(two, dict):
         for key in [*one, *(key for key in two if key not in one)]:
             difference = first_difference(one.get(key), two.get(key), (*at, str(key)))
@@ -435,14 +437,14 @@ def _with_neighbours(recipe: Recipe, folder: Path) -> Recipe:
 
 
 def _holds_path(annotation: object) -> bool:
-    """Returns whether a field's type has `Path` in it."""
+    """Returns whether a field's type contains `Path`."""
     return annotation is Path or any(map(_holds_path, get_args(annotation)))
 
 
 def _see_module(domain: object, folder: Path | None) -> None:
-    """Has Python look for the modules that a domain and its options name next to the recipe's file,
-    after everywhere else: a file there hides nothing that is installed. Notes the folder in the
-    domain's section."""
+    """Adds the recipe's folder to the end of Python's path, for modules that a domain and its
+    options name: files there hide nothing that is installed. Stores the folder in the domain's
+    section."""
     if not isinstance(domain, dict):
         return
     for name in [*names_in(domain)]:
@@ -456,7 +458,7 @@ def _see_module(domain: object, folder: Path | None) -> None:
 
 
 def _overridden(data: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
-    """Puts overrides into data, and returns it."""
+    """Applies overrides to data, and returns it."""
     if isinstance(overrides, Mapping):
         for key, value in overrides.items():
             _put(data, key, value, repr(key))
@@ -490,7 +492,8 @@ def _put(data: dict[str, Any], key: str, value: object, shown: str) -> None:
 
 
 def _place(data: dict[str, Any], key: list[str]) -> list[str]:
-    """Returns where a key stands in data, which has a role in the short form or under `roles`."""
+    """Returns the path of a key in data, which may have a role in the short form or under
+    `roles`."""
     if key[0] in SHORT_FORM and key[0] in (data.get("roles") or {}):
         return ["roles", *key]
     if key[0] == "roles" and key[1:2] and key[1] in SHORT_FORM and key[1] in data:

@@ -1,13 +1,12 @@
-"""Trust in a recipe: its user decides what it may have imported or sent.
+"""Trust in a recipe: the user decides what it may import and send.
 
 A recipe, like a run directory, may come from a stranger. Names of parts that installed packages
-register are harmless; `module:name` is code, and `key_variable` a secret: both need a word of the
-user's own, an override, an option or an environment variable. No recipe can give it to itself.
+register are harmless; `module:name` is code, and `key_variable` a secret: both need the user's
+permission by an override, an option or an environment variable. No recipe can grant it to itself.
 
 Settings and a domain's `Options` say by their types which keys name code, commands and secrets:
 these are refused while the recipe is read. An installed package may resolve a name from any other
-option, so `rlanything.plugins` asks again where it is imported.
-"""
+option, so `rlanything.plugins` checks again at the import."""
 
 from __future__ import annotations
 
@@ -24,27 +23,29 @@ from rlanything.plugins import CODE_VARIABLE, IMPORTS, is_object
 
 KEYS_VARIABLE = "RLANYTHING_KEYS"
 CODE, SECRET = "code", "secret"
-"""The types of the two refusals among pydantic's errors."""
+"""Types of the two refusals among pydantic's errors."""
 OWN_KEYS = {"OPENAI_API_KEY": "api.openai.com"}
-"""Keys that go where they belong without being asked for."""
+"""Keys that may go to their own host without permission."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The permissions that a recipe has of its user, beside those of the environment."""
+    """Permissions that the user gave a recipe, in addition to those of the environment."""
 
     code: bool = False
     """Whether all code that the recipe names may be imported."""
     said: frozenset[tuple[str, str]] = frozenset()
-    """The texts that the user wrote, each with its keys: names of code, variables, addresses."""
+    """Texts that the user wrote, each with its keys: names of code, variables, addresses."""
     names: frozenset[str] = frozenset()
-    """Each `module:name` that the user wrote, in any option, and each that ships."""
+    """Every `module:name` that the user wrote, in any option, and every one that ships."""
     ships: frozenset[str] = frozenset()
     """Names of the code that ships with the recipe."""
     secrets: bool = False
-    """Whether the values of all variables may be sent: a program's own options, not a recipe's."""
+    """Whether the value of any variable may be sent: set for a program's own options, not a
+    recipe's."""
     limits: bool = True
-    """Whether the recipe may come from a stranger: not where it ships, or was read before."""
+    """Whether the recipe may come from a stranger; false for shipped recipes and ones read
+    before."""
     asked: list[str] = field(default_factory=list, compare=False)
     """All code and commands that this trust was asked about."""
 
@@ -53,20 +54,20 @@ class Trust:
         return self.code or os.environ.get(CODE_VARIABLE) == "1"
 
     def allows_code(self, name: str, key: str) -> bool:
-        """Whether the code of this name may be imported for the setting `key`."""
+        """Returns whether the code of this name may be imported for the setting `key`."""
         if not is_code(name):
             return True
         self.asked.append(name)
         return self.all_code or name in self.ships or (key, name) in self.said
 
     def allows_command(self, words: str, key: str) -> bool:
-        """Whether the setting `key` may have a command of these words run."""
+        """Returns whether the setting `key` may run the command of these words."""
         self.asked.append(words)
         return self.all_code or (key, words) in self.said
 
     def allows_key(self, variable: str, url: str, key: str = "key_variable") -> bool:
-        """Whether the value of an environment variable, which the setting `key` names, may be sent
-        to an address."""
+        """Returns whether the value of an environment variable, named by the setting `key`, may be
+        sent to an address."""
         if self.secrets:
             return True
         address = urlsplit(url)
@@ -81,7 +82,7 @@ class Trust:
 
 
 def limit_to(trust: Trust, data: object) -> None:
-    """Has this process import no other code than what it may already, and what `trust` allows of a
+    """Lets this process import only what it may already import and what `trust` allows of a
     recipe's data."""
     if trust.all_code:
         IMPORTS.allow(names_in(data))
@@ -119,12 +120,12 @@ def mappings_in(
 
 
 def is_code(name: str) -> bool:
-    """Whether a part's name says where its code lies, and is not one that a package registers."""
+    """Returns whether a part's name is `module:name` and no registered name."""
     return ":" in name and not is_object(name)
 
 
 def trust_of(info: ValidationInfo) -> Trust:
-    """Returns the trust under which settings are read: none, where nobody gave any."""
+    """Returns the trust under which settings are read; no permissions if none was given."""
     return info.context if isinstance(info.context, Trust) else Trust()
 
 
@@ -154,8 +155,8 @@ def check_variable(variable: str, info: ValidationInfo) -> str:
 
 
 def check_key(place: str, endpoint: Mapping[str, object], info: ValidationInfo) -> None:
-    """Raises, for pydantic, for an endpoint in an option of any kind to which a key would be sent
-    that may not be."""
+    """Raises, for pydantic, if an endpoint in a domain's option would be sent a key that is not
+    allowed."""
     variable, url = endpoint.get("key_variable"), str(endpoint.get("url", ""))
     if variable is not None and not trust_of(info).allows_key(str(variable), url):
         where = {"key": place, "name": str(variable), "host": urlsplit(url).hostname}
@@ -163,18 +164,18 @@ def check_key(place: str, endpoint: Mapping[str, object], info: ValidationInfo) 
 
 
 CodeName: TypeAlias = Annotated[str, AfterValidator(check_code)]
-"""A name that may be `module:name`, where that is allowed."""
+"""A name that may be `module:name` if that is allowed."""
 PluginName: TypeAlias = CodeName
-"""The name of a part: a registered one, or `module:name` where that is allowed."""
+"""The name of a part: a registered one, or `module:name` if that is allowed."""
 CommandWords: TypeAlias = Annotated[Sequence[str], BeforeValidator(check_command)]
-"""The words of a command that is run, where that is allowed."""
+"""The words of a command to run, if that is allowed."""
 SecretVariable: TypeAlias = Annotated[str, AfterValidator(check_variable)]
-"""The environment variable of a key that is sent to the section's `url`, where that is allowed."""
+"""The environment variable of a key that is sent to the section's `url`, if that is allowed."""
 
 
 def texts(data: object, *keys: str) -> Iterator[tuple[str, str]]:
-    """Yields all texts of plain data, each with every key that it stands under; a list also as the
-    words of a command."""
+    """Yields all texts of plain data, each with all keys above it; a list also as the words of a
+    command."""
     if isinstance(data, str):
         yield from ((key, data) for key in keys)
     elif isinstance(data, list):

@@ -29,12 +29,11 @@ from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task
 
 
 class EpisodeError(RuntimeError):
-    """An episode that a fault ended; names the task.
+    """A fault ended an episode; the message names the task.
 
-    `deadly`: beyond this failure, several workers died or hung on it, one after the other.
-    `lost`: a response brought it about, so that the episode counts as lost. Otherwise it could not
-    be played, through no doing of the policy's, and counts neither way: it widens what is measured.
-    """
+    `deadly`: several workers in a row died or hung on this episode. `lost`: a response caused it,
+    so the episode counts as lost. Otherwise the policy is not to blame and the episode is not
+    counted, which widens the intervals."""
 
     def __init__(self, task_id: str, reason: str, deadly: bool = False, lost: bool = False) -> None:
         super().__init__(f"task {task_id}: {reason}")
@@ -48,14 +47,14 @@ class EpisodeError(RuntimeError):
 
 
 Refused: TypeAlias = Literal["unreadable", "invalid", "unsolvable"]
-"""The stage at which a proposed task was refused: nothing could be read, a rule was broken (it
-names what is not there, asks for the old task, is held out), or no expert can solve it."""
+"""The stage at which a proposed task was refused: not readable, breaks a rule (names unknown
+things, repeats the old task, is held out), or no expert can solve it."""
 
 
 class InvalidTask(ValueError):
     """A proposed task that must not become a candidate; the message is the reason.
 
-    `stage`: how far the proposal came."""
+    `stage`: the stage at which it was refused."""
 
     def __init__(self, reason: str, stage: Refused = "invalid") -> None:
         super().__init__(reason)
@@ -63,23 +62,23 @@ class InvalidTask(ValueError):
 
 
 class DomainError(ValueError):
-    """A domain that cannot be set up as asked; the message is one line that ends with the
-    remedy."""
+    """A domain cannot be set up as requested; the message is one line that ends with the remedy."""
 
 
 class MissingData(DomainError):
-    """Data that the options name and this machine lacks. A plan can be made without them."""
+    """Data that the options name are missing on this machine. `rlanything plan` works without
+    them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A screenshot, as PNG."""
+    """A screenshot as PNG."""
 
     data: bytes
 
     @property
     def name(self) -> str:
-        """The file name, decided by the content: equal screenshots are one file."""
+        """Returns the file name, a hash of the content: equal screenshots are one file."""
         return f"{hashlib.sha256(self.data).hexdigest()[:32]}.png"
 
 
@@ -89,16 +88,16 @@ class Observation:
 
     text: str
     choices: tuple[str, ...] | None = None
-    """The actions possible now, where the environment can list them; None: any text."""
+    """The actions possible now, if the environment can list them; None: any text."""
     image: Image | None = None
-    """A screenshot, where the environment was asked for one."""
+    """A screenshot, if the environment was asked for one."""
     request: ModelRequest | None = None
-    """The chat to be answered, where the agent is a program that writes its own; None: the
-    domain's `policy_prompt`."""
+    """The chat to answer, if the agent is a program that writes its own; None: the domain's
+    `policy_prompt`."""
 
     @property
     def images(self) -> Mapping[str, bytes]:
-        """The files of all images in it, by name."""
+        """Returns the files of all images of the observation, by name."""
         own = {} if self.image is None else {self.image.name: self.image.data}
         return own if self.request is None else {**own, **self.request.images}
 
@@ -114,14 +113,14 @@ class StepResult:
 
     observation: Observation
     action: str | None
-    """The action found in the response; None where there was none."""
+    """The action found in the response; None if it has none."""
     valid: bool
-    """True if that action was possible."""
+    """Whether that action was possible."""
     outcome: int | None = None
     """+1 or -1 once the episode is over, None before."""
     reward: float | None = None
     """A measure beyond the outcome, such as the share of tests passed; None: none. The last one
-    counts: give it with every step where episodes that meet their step limit are to earn it."""
+    counts: return it on every step if truncated episodes should receive it."""
 
     def __post_init__(self) -> None:
         if self.outcome not in (None, 1, -1):
@@ -129,7 +128,7 @@ class StepResult:
                 f"an outcome is 1 (won) or -1 (lost), not {self.outcome!r}: the domain decides "
                 "what a draw or a part of the way is worth"
             )
-        # A domain may compute with numpy, whose numbers neither the store nor JSON takes.
+        # Domains may compute with numpy numbers, which neither the store nor JSON accepts.
         object.__setattr__(self, "valid", bool(self.valid))
         if self.outcome is not None:
             object.__setattr__(self, "outcome", int(self.outcome))
@@ -151,63 +150,63 @@ class Episode:
 
 
 class Environment(Protocol):
-    """The environment of episodes: plays one at a time; a worker may own many environments.
+    """An environment plays one episode at a time; a worker may own many environments.
 
     Episodes must be deterministic: the same task and the same responses give the same observations,
-    so that an episode lost with its worker can be replayed. Failures that are not the policy's
-    raise `EpisodeError`, which names the task. Whatever else `step` raises, and a response at which
-    several workers die or hang, is taken for the response's doing: the episode is lost. A policy
-    that could choose to be left out of the count would raise its success by failing."""
+    so that an episode lost with its worker can be replayed. Failures that the policy did not cause
+    raise `EpisodeError`, which names the task. Any other error of `step`, and a response at which
+    several workers die or hang, counts as the response's fault: the episode is lost. Otherwise a
+    policy could raise its success rate by failing."""
 
     def reset(self, task: Task) -> Observation:
         """Starts an episode of `task` and returns its first observation."""
         ...
 
     def step(self, response: str) -> StepResult:
-        """Finds the action in a response of the policy, plays it and returns the result. A response
-        without a possible action is no error: the result says `valid=False`, and its observation
-        says why. Not called after an outcome."""
+        """Plays the action in a response of the policy and returns the result. For a response
+        without a possible action it has `valid=False`, and its observation says why. Not called
+        after an outcome."""
         ...
 
 
 @runtime_checkable
 class ClosableEnvironment(Environment, Protocol):
-    """An environment that holds what must be given back: processes, connections, windows."""
+    """An environment with resources to release: processes, connections, windows."""
 
     def close(self) -> None:
-        """Gives it back. Called once nothing more is played, and after a fault."""
+        """Releases them. Called after the last episode, and after a fault."""
         ...
 
 
 @runtime_checkable
 class AgentEnvironment(Environment, Protocol):
-    """An environment in which an agent of its own acts, whose observations have a `request`. It is
-    given whole replies, and `step` where there is no more than text."""
+    """An environment with its own agent, whose observations have a `request`. It receives whole
+    replies; `step` is used if only text is available."""
 
     def take(self, reply: Reply) -> None:
-        """Hands an answer over without waiting for anything, so that the programs of several
-        episodes go on at the same time. May be left out before `reply`."""
+        """Passes an answer on without waiting, so that the programs of several episodes run at the
+        same time. May be left out before `reply`."""
         ...
 
     def reply(self, reply: Reply) -> StepResult:
-        """Hands an answer over, unless `take` did, and returns what comes next: a further request,
-        or the outcome."""
+        """Passes an answer on, unless `take` did, and returns the result: another request or the
+        outcome."""
         ...
 
 
 Use: TypeAlias = Literal["train", "evaluation", "both"]
-"""The use that data are prepared for; both: some are held out for evaluation."""
+"""The use that data are prepared for; `both` holds some out for evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that `rlanything doctor` looked at."""
+    """One result of `rlanything doctor`."""
 
     name: str
     status: Literal["ok", "missing", "error"]
     """`missing`: an optional part that is not installed, which is no error; `error`: broken."""
     text: str
-    """What is there; where something is wrong or missing, also what to do about it."""
+    """State found; if something is wrong or missing, also the remedy."""
 
     def line(self) -> str:
         return f"{self.status:<8}{self.name}: {self.text}"
@@ -218,13 +217,13 @@ class DomainOptions(ConfigSection):
     recipe may have under `domain.options`. Other keys are errors.
 
     Types say what a key may do: `CodeName` is imported, `CommandWords` are run, the value of a
-    `SecretVariable` is sent, each only where the recipe's user allows it; a `File` is looked for
-    next to the recipe first."""
+    `SecretVariable` is sent, each only if the user allows it; a `File` is first looked up next to
+    the recipe."""
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
-        """Returns the options that a domain was given. Raises `DomainError` with the key and the
-        remedy. Code and secrets are allowed: of a recipe's they were asked about before."""
+        """Returns the options given to a domain. Raises `DomainError` with the key and the remedy.
+        Code and secrets are allowed here: those of a recipe were checked before."""
         try:
             return cls.model_validate({**options}, context=Trust(code=True, secrets=True))
         except ValidationError as error:
@@ -235,9 +234,9 @@ class EndpointOptions(ConfigSection):
     """An OpenAI-compatible endpoint, as an option of a domain."""
 
     url: str
-    """Where the API begins, such as `http://127.0.0.1:8000/v1`."""
+    """Base address of the API, such as `http://127.0.0.1:8000/v1`."""
     key_variable: SecretVariable | None = None
-    """The environment variable that holds the key; None: it wants none."""
+    """The environment variable that holds the key; None if no key is needed."""
 
 
 @dataclass(frozen=True, slots=True)
