@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, entry_points, metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -205,6 +205,11 @@ def _group(kind: str) -> str:
 def _registered(kind: str, name: str) -> Any:
     entries = entry_points(group=_group(kind))
     if name not in entries.names:
+        extra = name.replace("_", "-")
+        if extra in (metadata("rlanything").get_all("Provides-Extra") or ()):
+            raise PluginError(
+                f"{kind} {name} is in a package of its own: pip install 'rlanything[{extra}]'"
+            )
         known = ", ".join(sorted(entries.names)) or "none (is rlanything installed?)"
         raise PluginError(f"unknown {kind} {name!r}: use one of {known}, or `module:name`")
     entry = entries[name]

@@ -205,7 +205,7 @@ def test_text_that_is_no_recipe_is_one_line_that_names_the_file(recipe, text, ex
 
 
 def test_a_missing_file_is_named_with_the_remedy(tmp_path):
-    assert "no such recipe; the shipped ones are" in complaint(tmp_path / "missing.yaml")
+    assert "no such recipe; the installed ones are" in complaint(tmp_path / "missing.yaml")
 
 
 def test_a_folder_or_bytes_instead_of_a_recipe_are_named(tmp_path):

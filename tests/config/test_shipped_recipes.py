@@ -69,8 +69,8 @@ def test_paths_data_and_recipes_give_the_same():
         ("recipes/guess-smolm2.yaml", "did you mean guess-smollm2"),
         ("guess.yaml", "did you mean guess"),
         ("mien.yaml", "did you mean mine.yaml?"),
-        ("org/model", "the shipped ones are"),
-        ("nothing-like-it", "the shipped ones are"),
+        ("org/model", "the installed ones are"),
+        ("nothing-like-it", "the installed ones are"),
     ],
 )
 def test_what_does_not_exist_is_one_line_with_near_matches(elsewhere, source, remedy):

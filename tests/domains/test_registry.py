@@ -61,6 +61,7 @@ def test_a_registered_domain_is_found_by_its_name(installed):
 def test_an_unknown_name_lists_the_known_ones(installed):
     installed(plain=f"{__name__}:Plain", other="nowhere:Other")
     assert complaint("plane") == "unknown domain 'plane': use one of other, plain, or `module:name`"
+    assert complaint("alfworld").endswith("of its own: pip install 'rlanything[alfworld]'")
 
 
 def test_an_unexpected_option_lists_the_known_ones():

@@ -100,5 +100,5 @@ def near_recipes(name: str) -> list[str]:
 def _remedy(path: Path, shipped: list[str]) -> str:
     siblings = [str(file) for end in SUFFIXES for file in path.parent.glob(f"*{end}")]
     near = [*near_recipes(path.stem), *get_close_matches(str(path), siblings, cutoff=0.7)]
-    known = f"the shipped ones are {', '.join(shipped)}"
+    known = f"the installed ones are {', '.join(shipped)}; other packages bring more (README.md)"
     return f"did you mean {' or '.join(map(visible, near[:3]))}?" if near else known
