@@ -104,7 +104,8 @@ def turns(rounds: int, workers: int) -> Iterator[dict[str, dict[str, float]]]:
                 seconds = processor_seconds() - begun
                 trajectories = [member.trajectory for member in iteration.judged]
                 sampled.append([[s.completion.token_ids for s in t.steps] for t in trajectories])
-                taken[way] = {**iteration.metrics, "seconds": seconds}
+                metrics = {name: v for name, v in iteration.metrics.items() if v is not None}
+                taken[way] = {**metrics, "seconds": seconds}
             if sampled[0] != sampled[1]:
                 raise SystemExit("the two ways sampled different tokens: nothing to compare")
             if number:
@@ -183,7 +184,7 @@ def page(measured: list[dict[str, dict[str, float]]], client: float, words: str)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path)

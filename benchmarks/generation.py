@@ -128,6 +128,13 @@ ARMS: dict[str, type[AllSpared]] = {
 }
 
 
+def model_of(components: RunComponents, role: str) -> LanguageModel:
+    """Returns the model in this process that a role trains."""
+    model = components.trained_models[role].model
+    assert isinstance(model, LanguageModel)
+    return model
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """The first iteration of a recipe, without its training."""
@@ -140,7 +147,7 @@ class Setting:
 
     def play(self, engine: HFEngine) -> tuple[Trajectory, ...]:
         settings = self.recipe.policy
-        chat_model = LocalChatModel(self.components.trained_models["policy"].model, engine)
+        chat_model = LocalChatModel(model_of(self.components, "policy"), engine)
         policy = build_policy(chat_model, self.domain, settings, settings.temperature)
         return rollout(
             policy,
@@ -153,7 +160,7 @@ class Setting:
     def judge(self, engine: HFEngine, trajectories: Sequence[Trajectory]) -> Responses:
         settings = self.recipe.judges["judge"]
         judge = LLMJudge(
-            LocalChatModel(self.components.trained_models["judge"].model, engine),
+            LocalChatModel(model_of(self.components, "judge"), engine),
             self.domain,
             Sampling(settings.temperature, settings.max_tokens),
             settings.samples_per_step,
@@ -267,17 +274,17 @@ def report(tasks: int, repeats: int) -> str:
     ) as environments:
         setting = Setting(recipe, domain, components, environments, attempts)
         # What is compared with, and a warm-up of models and workers.
-        recorded = setting.play(HFEngine(components.trained_models["policy"].model))
+        recorded = setting.play(HFEngine(model_of(components, "policy")))
         policy = compare(
-            components.trained_models["policy"].model,
+            model_of(components, "policy"),
             lambda engine: responses(setting.play(engine)),
             responses(recorded),
             repeats,
             "rollouts",
         )
-    judged = setting.judge(HFEngine(components.trained_models["judge"].model), recorded)
+    judged = setting.judge(HFEngine(model_of(components, "judge")), recorded)
     judge = compare(
-        components.trained_models["judge"].model,
+        model_of(components, "judge"),
         lambda engine: setting.judge(engine, recorded),
         judged,
         repeats,

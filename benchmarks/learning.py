@@ -122,8 +122,9 @@ def other_recipe(recipe: Path, folder: Path, overrides: list[str]) -> str | None
     if not (folder / "recipe.yaml").exists():
         return None
     wanted, there = load_recipe(recipe, overrides), load_recipe(folder / "recipe.yaml")
-    ways = {**dict(MAY_DIFFER), "threads": True, "cluster": True}
-    return first_difference(*(each.model_dump(exclude=ways) for each in (there, wanted)))
+    ways = {**MAY_DIFFER, "threads": True, "cluster": True}
+    one, two = (each.model_dump(exclude=ways) for each in (there, wanted))
+    return first_difference(one, two)
 
 
 def log_of(folder: Path) -> Path:
@@ -143,8 +144,8 @@ def change(before: float | None, after: float | None, gain: Interval | None) -> 
 
 
 def won_more(each: Gain) -> list[str]:
-    ends = (end and end.estimate for end in (each.before, each.after))
-    return change(*ends, each.change)
+    before, after = (end and end.estimate for end in (each.before, each.after))
+    return change(before, after, each.change)
 
 
 def row(finished: Finished, splits: tuple[str, ...]) -> str:
@@ -181,8 +182,8 @@ def tests_table(runs: list[Finished], splits: tuple[str, ...]) -> list[str]:
             cells = [run.name, each.name, *won_more(each)]
             for measure in (UT, DETECT):
                 one, two = (run.judge_counts(measure, each.name, i) for i in (0, last))
-                levels = (pooled(end).get(measure) for end in (one, two))
-                cells += change(*levels, gain(one, two, (measure,)))
+                before, after = (pooled(end).get(measure) for end in (one, two))
+                cells += change(before, after, gain(one, two, (measure,)))
             lines.append(f"| {' | '.join(cells)} |")
     lines += ["", "| run | minutes | proposed/accepted/rejected |", "|---|---|---|"]
     return lines + [f"| {run.name} | {run.minutes:.1f} | {run.events()} |" for run in runs]

@@ -83,11 +83,13 @@ def measure(changes: Sequence[str]) -> None:
         for trained in components.trained_models.values():
             timed(trained.learner, "update")
         begun = time.perf_counter()
+        measured: dict[str, float] = {}
         for record in trainer:
             took, begun = time.perf_counter() - begun, time.perf_counter()
             worked, at_work[0] = at_work[0], 0.0
             tokens = record.metrics["policy/sample_tokens"] + record.metrics["judge/sample_tokens"]
-        print(json.dumps({"seconds": took, "models": worked, "tokens": tokens}))
+            measured = {"seconds": took, "models": worked, "tokens": tokens}
+        print(json.dumps(measured))
 
 
 def spin() -> None:
@@ -147,7 +149,7 @@ def row(way: Way, taken: Sequence[dict[str, float] | None], base: Sequence[float
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="tiny iterations; writes no page")
     parser.add_argument("--measure", nargs="*", help=argparse.SUPPRESS)

@@ -28,10 +28,11 @@ from few import mean_of_few
 from rlanything.algorithm.feedback import (
     AdvantageConfig,
     FeedbackSettings,
+    Floats,
     RewardConfig,
     Unreadable,
 )
-from rlanything.algorithm.signals import TaskSignals, task_signals
+from rlanything.algorithm.signals import StepAdvantages, TaskSignals, task_signals
 from rlanything.config.recipe import load_recipe
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
@@ -213,19 +214,20 @@ def made_unreadable(
     ]
 
 
-def _recorded(trajectory: StoredTrajectory) -> list[float]:
-    return [step.advantage or 0.0 for step in trajectory.steps]
+def _recorded(trajectory: StoredTrajectory) -> Floats:
+    return np.array([step.advantage or 0.0 for step in trajectory.steps])
 
 
 def _of_policy(
-    groups: Sequence[Rollouts], advantages: Iterable[Sequence[Iterable[float]]]
+    groups: Sequence[Rollouts], advantages: Iterable[Sequence[StepAdvantages]]
 ) -> dict[str, float]:
     labels: list[tuple[float, float]] = []
     outcomes: list[tuple[float, float]] = []
     places: list[tuple[int, int]] = []  # its group and its index: what else could be done there
     for number, (group, taught) in enumerate(zip(groups, advantages, strict=True)):
         for episode, own in zip(group.members, taught, strict=True):
-            for index, (step, advantage) in enumerate(zip(episode.steps, own, strict=True)):
+            for index, (step, taken) in enumerate(zip(episode.steps, own, strict=True)):
+                advantage = float(taken)
                 if advantage and step.label:
                     labels.append((advantage, step.label))
                     outcomes.append((advantage, episode.outcome))

@@ -104,7 +104,7 @@ def transcript(say: Say) -> str:
     request = RolloutRequest("episode", task, SEED)
     with EnvironmentPool(domain, {}, 0, 60.0) as pool:
         played = rollout(agent, pool, [request], TURNS, 1)
-    samples = recipe.judge.samples_per_step
+    samples = recipe.judges["judge"].samples_per_step
     judged = LLMJudge(judge, domain, sampling, samples).judge(played.trajectories, SEED)
     rewriter = LLMAdapter(
         adapter, domain, sampling, 2, recipe.adapter.most_critics, recipe.adapter.rejected_by

@@ -54,7 +54,7 @@ USUAL_ANSWERS = {"acts": 8.7, "scores": 13.3, "rewrites": 11.0}
 Known: TypeAlias = dict[str, tuple[float, str]]
 Tokenize: TypeAlias = Callable[[Messages], Sequence[Any]]
 """A value and its source, by the name of the assumption; and the tokens of a rendered chat."""
-_NANO = "measured in runs of recipes/quickstart.yaml (benchmarks/plan.md)"
+_NANO = "measured in runs of the recipe quickstart (benchmarks/plan.md)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ GENERATING = {"acts": "rollouts", "scores": "judgements", "rewrites": "proposals
 """The phases in which roles generate, by what they do."""
 # As measured (benchmarks/plan.md).
 CAVEAT = (
-    "Seconds are rough: the two iterations of recipes/tiny.yaml took 1.3 and 3.5 times their plan "
+    "Seconds are rough: two iterations of the recipe tiny took 1.3 and 3.5 times their plan "
     "on a quiet CPU, and 5 to 9 times on a busy one; no plan's seconds were compared with a run on "
     "a GPU, or on several seats."
 )

@@ -61,7 +61,7 @@ def plain_loss(
     for sample in samples:
         new = plain_logprobs(model, sample.completion, settings.temperature)
         old = torch.tensor(sample.completion.logprobs)
-        advantages = torch.full_like(new, sample.advantage)
+        advantages = torch.full_like(new, sample.mean_advantage)
         one_sample = torch.zeros(len(new), dtype=torch.long)
         outputs = settings.loss.function(LossInputs(new, old, advantages, one_sample, 1))
         losses.append(outputs.loss.mean())

@@ -20,8 +20,6 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pydantic.main import IncEx
-
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
 from rlanything.config.trust import KEYS_VARIABLE, mappings_in
 from rlanything.domains.registry import load_domain
@@ -47,7 +45,7 @@ STOP_SECONDS = 120.0
 """Seconds after SIGINT at which a run that has not stopped is killed; it loses an iteration."""
 _JUDGE = "judge"
 """Name of the judge whose model an arm may take over."""
-MAY_DIFFER: IncEx = {
+MAY_DIFFER: dict[str, bool | set[str]] = {
     **dict.fromkeys(("run_dir", "environment", "checkpoints", "store", "tracker"), True),
     "evaluation": {"baseline"},
 }
