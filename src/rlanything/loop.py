@@ -1,4 +1,4 @@
-"""The closed loop, as Algorithms 1 and 2 of the paper (arXiv 2602.02488) have it."""
+"""The closed loop: Algorithms 1 and 2 of the paper (arXiv 2602.02488)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class IterationResult:
     """Name of the role that acted."""
     groups: list[RolloutGroup] = field(default_factory=list)
     failures: tuple[EpisodeError, ...] = ()
-    """Of the rollouts that could not be played."""
+    """Errors of rollouts that could not be played (infrastructure, not the policy)."""
     crashes: tuple[EpisodeError, ...] = ()
-    """Of those that were lost by a fault which a response brought about."""
+    """Errors that the policy's own response caused; these episodes count as losses."""
     accepted: list[str] = field(default_factory=list)
     """Slots whose candidate became their active task."""
     rejected: list[str] = field(default_factory=list)
     quarantined: dict[str, str] = field(default_factory=dict)
-    """Tasks that killed their workers, and how: they are not played again."""
+    """Tasks that killed their workers, and how; they are not played again."""
     proposals: list[Proposal] = field(default_factory=list)
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     """Samples of each role that learns, by its name."""
@@ -48,7 +48,7 @@ class IterationResult:
 
     @property
     def trainable_groups(self) -> list[RolloutGroup]:
-        """The groups that may train: all but those of rejected candidates."""
+        """The groups that may train: all except those of rejected candidates."""
         return [
             g for g in self.groups if not g.scheduled.candidate or g.scheduled.slot in self.accepted
         ]
@@ -58,25 +58,25 @@ class IterationResult:
 class Loop:
     """The closed loop over objects: policy, judges, adapter, their learners, and the pool of tasks.
 
-    It keeps its contract itself: engines get the new weights after every update."""
+    It gives engines the new weights after every update."""
 
     recipe: Recipe
     domain: Domain
     pool: Pool
     policy: Agent
     judges: JudgePanel
-    """Without any where nothing in training depends on scores."""
+    """The judges; empty if training does not depend on scores."""
     adapter: Adapter
     learners: Mapping[str, Updates]
     """Learner of each role that learns, by its name."""
     engines: Sequence[Engine]
-    """The engines of all models that act here, of those that learn above all."""
+    """Engines of all models that run here, in particular of those that learn."""
     environments: EnvironmentPool
     progress: Progress
 
     def iterate(self, iteration: int) -> IterationResult:
-        """Runs one iteration; the same iteration of the same pool and weights gives the same."""
-        for engine in self.engines:  # a resumed run's remember nothing, so neither do these
+        """Runs one iteration; deterministic for the same iteration, pool and weights."""
+        for engine in self.engines:  # engines of a resumed run have empty caches, so these must too
             engine.sync_weights()
         result = IterationResult(iteration, self.recipe.acting)
         scheduled = self._schedule(iteration)
@@ -89,7 +89,7 @@ class Loop:
         return result
 
     def _schedule(self, iteration: int) -> list[ScheduledTask]:
-        """Returns every pending candidate, and a sample of the active tasks."""
+        """Returns all pending candidates and a sample of the active tasks."""
         rng = np.random.default_rng(derive(self.recipe.seed, iteration, "tasks"))
         sampled = self.pool.sample(self.recipe.loop.tasks_per_iteration, rng)
         return [
@@ -149,14 +149,15 @@ class Loop:
                 self.pool.quarantine(item.slot, item.task.id, reason, result.number)
                 result.rejected += [item.slot] if item.candidate else []
             elif item.candidate:
-                # A candidate that could not be played at all was solved by nobody.
+                # A candidate that could not be played counts as never solved.
                 accuracy = accuracies.get(item.task.id, 0.0)
                 objection = objections.get(item.task.id)
                 accepted = self.pool.settle(item.slot, accuracy, result.number, objection)
                 (result.accepted if accepted else result.rejected).append(item.slot)
 
     def _adapt_tasks(self, result: IterationResult) -> None:
-        """Asks for a candidate for active tasks outside the window, from the judge's criticism."""
+        """Requests candidates for active tasks outside the window, based on the judge's
+        criticism."""
         settings = self.recipe.curriculum
         asked = settings.adapt_tasks and not isinstance(self.adapter, NullAdapter)
         if settings.adapt_tasks and not asked and result.number == 1:
@@ -165,7 +166,7 @@ class Loop:
         for group in result.groups:
             slot = self.pool.slot(group.scheduled.slot)
             wanted = direction(group.proven_accuracy, settings.alpha_low, settings.alpha_high)
-            # Of sampled tasks only (Algorithm 2, line 28): not of a candidate accepted just now.
+            # Only for sampled tasks (Algorithm 2, line 28), not for a candidate just accepted.
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
             if asked and wanted and slot.usable and sampled:
                 request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.judged)
@@ -183,7 +184,7 @@ class Loop:
                 self.pool.propose(request.slot, candidate)
 
     def _train(self, result: IterationResult) -> None:
-        """Updates every learner, on everything but the rollouts of rejected candidates."""
+        """Updates every learner on all rollouts except those of rejected candidates."""
         seed = derive(self.recipe.seed, result.number, "minibatches")
         groups, roles = result.trainable_groups, self.recipe.trained_roles
         for role, learner in self.learners.items():

@@ -1,9 +1,8 @@
-"""Plug-ins by name: an entry point of a group, or `module:name` for something of your own.
+"""Plug-ins by name: an entry point of a group, or `module:name` for your own code.
 
 Domains, judges, engines, adapters, losses, metrics and commands of other packages are found here.
 Loading a `module:name` runs its module. Once a process has read a recipe that may come from a
-stranger, it imports only the names that its user allowed, whichever option they stand in.
-"""
+stranger, it imports only the names that its user allowed, in any option."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from types import MappingProxyType
 from typing import Any, get_type_hints
 
 CODE_VARIABLE = "RLANYTHING_ALLOW_CODE"
-"""Environment variable that allows all code where it is 1."""
+"""Environment variable that allows all code if it is 1."""
 _NAMES_VARIABLE = "RLANYTHING_IMPORTS"
-"""Environment variable with the names that a process may import, as its parent had them."""
+"""Environment variable with the names that a process may import, set by its parent."""
 
 
 class PluginError(ValueError):
@@ -32,7 +31,7 @@ class PluginError(ValueError):
 
 
 class Imports:
-    """The code that a process may import by `module:name`: any, until a recipe is read that may
+    """The code that a process may import by `module:name`: any, until it reads a recipe that may
     come from a stranger."""
 
     def __init__(self, inherited: str | None) -> None:
@@ -41,7 +40,7 @@ class Imports:
         self._names: set[str] = set(json.loads(inherited)) if inherited else set()
 
     def limit(self) -> None:
-        """From now on, allows only the names given to `allow`, also those given before."""
+        """Allows from now on only the names given to `allow`, before or later."""
         self._limited = True
 
     def allow(self, names: Iterable[str]) -> None:
@@ -49,11 +48,11 @@ class Imports:
         self._names.update(names)
 
     def allows(self, name: str) -> bool:
-        """Whether this `module:name` may be imported."""
+        """Returns whether this `module:name` may be imported."""
         return not self._limited or name in self._names or os.environ.get(CODE_VARIABLE) == "1"
 
     def variables(self) -> dict[str, str]:
-        """Returns the environment variables with which another process may import the same."""
+        """Returns the environment variables that give another process the same permissions."""
         return {_NAMES_VARIABLE: json.dumps(sorted(self._names))} if self._limited else {}
 
 
@@ -71,12 +70,12 @@ def check_import(kind: str, name: str) -> None:
 
 
 def load_plugin(kind: str, name: str) -> Any:
-    """Returns what `name` stands for: the entry point of that name in the group of its kind
-    (`rlanything.domains`, `.judges`, `.engines`, `.losses`, ...), or what `module:name` gives.
+    """Returns the object for `name`: the entry point of that name in the group of its kind
+    (`rlanything.domains`, `.judges`, `.engines`, `.losses`, ...), or the attribute `name` of
+    `module`.
 
-    A module in the folder one works in is found, after all that is installed. Raises `PluginError`
-    where there is none, where it may not or cannot be imported, and for what Python itself
-    brings."""
+    A module in the current folder is found, after all installed ones. Raises `PluginError` if it
+    does not exist, may not or cannot be imported, or belongs to Python itself."""
     if is_object(name):
         raise PluginError(
             f"{kind} {name} was handed over by a program: hand it over again, with "
@@ -93,13 +92,13 @@ def make_plugin(
     provided: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
     remedy: str = "add them",
 ) -> Any:
-    """Returns what a plug-in's class or factory makes of `options`: something with all that
-    `protocol` has.
+    """Returns the object that a plug-in's class or factory makes of `options`, which satisfies
+    `protocol`.
 
-    Parameters called as in `provided` are filled from there, where it takes them and `options` do
-    not name them. `remedy`: what to do about a class that lacks methods. Raises `PluginError` where
-    there is no such plug-in, for options that it does not take, and, before anything is called, for
-    what makes no such thing."""
+    Parameters named in `provided` are filled from there, if it accepts them and `options` do not
+    set them. `remedy`: what to do about a class that lacks methods. Raises `PluginError` if the
+    plug-in does not exist, does not accept the options, or, before any call, cannot make such an
+    object."""
     make = load_plugin(kind, name)
     _check_maker(kind, name, make, protocol, remedy)
     parameters = inspect.signature(make).parameters
@@ -121,13 +120,13 @@ def make_plugin(
 
 
 def missing_members(part: object, protocol: type) -> str:
-    """Returns what an object lacks of a protocol, in words; "" where it has all."""
+    """Returns in words the members of a protocol that an object lacks; "" if it has all."""
     return _lacking(part, _members(protocol))
 
 
 def _unknown_option(parameters: Mapping[str, inspect.Parameter], options: Mapping[str, Any]) -> str:
-    """Returns which of the options is none of the parameters, and which one is near; "" without.
-    Python names a missing one first, which may be the one that was meant."""
+    """Returns an option that is not a parameter, and a similar parameter; "" without one. Python
+    names a missing parameter first, which may be the one that was meant."""
     for option in options:
         if option in parameters:
             continue
@@ -137,13 +136,13 @@ def _unknown_option(parameters: Mapping[str, inspect.Parameter], options: Mappin
 
 
 def _check_maker(kind: str, name: str, make: object, protocol: type, remedy: str) -> None:
-    """Raises `PluginError` for what is neither a class with the protocol's methods, nor a function
-    that says it returns one: whatever else can be called may do anything at all."""
+    """Raises `PluginError` unless it is a class with the protocol's methods, or a function that
+    declares to return one: other callables may do anything."""
     made = make
     if inspect.isfunction(make):
         try:
             made = get_type_hints(make).get("return")
-        except Exception:  # whatever evaluating its annotations raises
+        except Exception:  # evaluating annotations may raise anything
             made = None
     place = f"{protocol.__module__}.{protocol.__name__}"
     if not isinstance(made, type):
@@ -157,7 +156,7 @@ def _check_maker(kind: str, name: str, make: object, protocol: type, remedy: str
 
 
 def _members(protocol: type) -> list[str]:
-    """Returns the names of all that a protocol asks for."""
+    """Returns the names of all members of a protocol."""
     names = {
         name
         for base in protocol.__mro__
@@ -173,21 +172,21 @@ def _lacking(part: object, members: Iterable[str]) -> str:
 
 
 def object_name(part: object) -> str:
-    """Returns what a recipe calls a part that was handed over as an object."""
-    part = getattr(part, "__wrapped__", part)  # a function within a judge that calls it
+    """Returns a recipe's name for a part that was passed as an object."""
+    part = getattr(part, "__wrapped__", part)  # a function inside a judge
     named = part if hasattr(part, "__qualname__") else type(part)
     return f"object({named.__module__}.{getattr(named, '__qualname__', '?')})"
 
 
 def is_object(name: str) -> bool:
-    """Whether a recipe's name stands for a part that was handed over as an object."""
+    """Returns whether a recipe's name stands for a part that was passed as an object."""
     return name.startswith("object(")
 
 
 def shipped_packages() -> list[Path]:
     """Returns the folders of the installed packages that ship recipes (`recipes/NAME.yaml`) or
     models (`models/NAME/ROLE/`): entry points of the group `rlanything.shipped`, whose values are
-    names of top-level packages. Nothing is imported."""
+    names of top-level packages. Imports nothing."""
     entries = sorted(entry_points(group="rlanything.shipped"), key=lambda entry: entry.name)
     specs = [find_spec(entry.module.partition(".")[0]) for entry in entries]
     return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
@@ -219,7 +218,7 @@ def _registered(kind: str, name: str) -> Any:
         raise PluginError(
             f"{kind} {name} needs the module {fault.name}: {_remedy(entry, fault)}"
         ) from fault
-    except Exception as fault:  # whatever another package raises while it is imported
+    except Exception as fault:  # importing another package may raise anything
         raise PluginError(
             f"{kind} {name} cannot be imported ({_reason(fault)}): reinstall or fix {entry.module}"
         ) from fault
@@ -232,7 +231,7 @@ def extras_of(kind: str, name: str) -> list[str]:
 
 
 def _extras(entry: EntryPoint) -> list[str]:
-    # `EntryPoint.extras` takes `reasoning-gym` for two.
+    # `EntryPoint.extras` splits `reasoning-gym` in two.
     _, _, listed = entry.value.partition("[")
     return [extra.strip() for extra in listed.rstrip("] ").split(",") if extra.strip()]
 
@@ -259,7 +258,7 @@ def _from_module(kind: str, path: str) -> Any:
             f"{kind} {path}: there is no module {fault.name}: install it, or put it on PYTHONPATH "
             "(beside a recipe a domain's is looked for with --allow-code)"
         ) from fault
-    except Exception as fault:  # whatever the module raises while it is imported
+    except Exception as fault:  # importing the module may raise anything
         raise PluginError(
             f"{kind} {path} cannot be imported ({_reason(fault)}): mend the module, or name "
             "something that it has: write it as `module:name`"
@@ -269,14 +268,14 @@ def _from_module(kind: str, path: str) -> Any:
 
 
 def child_environment() -> dict[str, str]:
-    """Returns environment variables with which another process finds the modules that this one
-    does, and may import the same names."""
+    """Returns environment variables with which another process finds the same modules and may
+    import the same names."""
     path = os.pathsep.join(map(os.path.abspath, sys.path))
     return {"PYTHONPATH": path, **IMPORTS.variables()}
 
 
 def _refuse_python(kind: str, path: str, module: str) -> None:
-    """Raises `PluginError` for what is Python's own: `subprocess:run` is no part of a run."""
+    """Raises `PluginError` for Python's own modules: `subprocess:run` is not part of a run."""
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise PluginError(
             f"{kind} {path} is no {kind} but of Python's own module {module}: name your own"
@@ -284,7 +283,7 @@ def _refuse_python(kind: str, path: str, module: str) -> None:
 
 
 def _reason(fault: Exception) -> str:
-    """Returns what went wrong, and where if a module's own line raised it, in one line."""
+    """Returns the error in one line, with its place if a line of the module raised it."""
     said = " ".join(str(fault).split())
     if isinstance(fault, ImportError | AttributeError):
         return said

@@ -1,4 +1,4 @@
-"""The records that flow through the whole package. All of them are immutable.
+"""Immutable records that flow through the whole package.
 
 A `Task` is attempted in an episode; its `Trajectory` is a sequence of `Step`s with an outcome; the
 judge writes m `Judgement`s per step; a `Completion` that trains becomes a `Sample`.
@@ -16,7 +16,7 @@ Direction: TypeAlias = Literal["harder", "easier"]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a function, as an assistant asks for it."""
+    """A call of a function, requested by an assistant."""
 
     name: str
     arguments: str
@@ -30,16 +30,15 @@ class Message:
     role: ChatRole
     content: str
     images: tuple[str, ...] = ()
-    """The names of the images that follow the text, in their order."""
+    """Names of the images that follow the text, in order."""
     calls: tuple[ToolCall, ...] = ()
-    """An assistant's, after its text. Their results come in messages of role "tool" right behind
-    it, in the order of the calls."""
+    """An assistant's calls, after its text. Their results follow in messages of role "tool", in the
+    order of the calls."""
     name: str = ""
-    """The function that a result comes from, where its message names it; otherwise its call
-    does."""
+    """The function that a result comes from, if its message names it; otherwise see its call."""
     thought: str = field(default="", compare=False)
-    """An assistant's reasoning before its text, without the marks around it. Messages that differ
-    in nothing else are the same turn: most programs send answers back without it."""
+    """An assistant's reasoning before its text, without the marks. It is ignored in comparisons:
+    most programs send answers back without it."""
 
 
 Messages: TypeAlias = tuple[Message, ...]
@@ -47,7 +46,7 @@ Messages: TypeAlias = tuple[Message, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something to attempt. Only its domain reads `data`, which must survive JSON."""
+    """A task to attempt. Only its domain reads `data`, which must survive JSON."""
 
     id: str
     instruction: str
@@ -59,28 +58,28 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer of a language model, as it was sampled. Nothing is ever tokenised again."""
+    """A sampled answer of a language model. It is never tokenised again."""
 
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
-    """[response], the end-of-turn token included when the model produced it."""
+    """[response], including the end-of-turn token if the model produced it."""
     logprobs: tuple[float, ...]
-    """[response], of the sampled tokens under the distribution they were drawn from."""
+    """[response], of the sampled tokens under the distribution they were sampled from."""
     allowed: tuple[tuple[int, ...], ...]
-    """[response], the token ids each token was chosen among; empty: the whole vocabulary."""
+    """[response], the allowed token ids of each position; empty: the whole vocabulary."""
     stop_reason: Literal["stop", "length"]
     text: str
-    """The response without its end-of-turn token, all that was reasoned included."""
+    """Full response text, including reasoning, without the end-of-turn token."""
     answer_at: int = 0
-    """Where in the text the answer begins; at its end if the reasoning never ended. The chat model
-    sets it: part of the block may stand in the prompt."""
+    """Offset where the answer starts; `len(text)` if the reasoning block was never closed. Set by
+    the chat model, which knows whether the prompt opened the block."""
     unread: tuple[str, ...] = ()
-    """Fields of the request that the model was not shown, as `messages.reasoning_content`: its chat
-    template has no place for them."""
+    """Fields of the request that the model did not see, as `messages.reasoning_content`: its chat
+    template ignores them."""
 
     @property
     def answer(self) -> str:
-        """The part that others may read and parse: the response without the reasoning before it."""
+        """The part to read and parse: the response without the reasoning before it."""
         return self.text[self.answer_at :]
 
     @property
@@ -92,7 +91,7 @@ class Completion:
     def unsampled(
         cls, text: str, stop_reason: Literal["stop", "length"] = "stop", answer_at: int = 0
     ) -> Completion:
-        """Returns a completion whose tokens are unknown: it cannot train."""
+        """Returns a completion without known tokens; it cannot train."""
         return cls((), (), (), (), stop_reason, text, answer_at)
 
 
@@ -101,41 +100,40 @@ class Step:
     """One exchange between policy and environment."""
 
     observation: str
-    """What the agent saw before it answered."""
+    """The observation before the answer."""
     completion: Completion
     action: str | None
-    """The action found in the response; None where there was none."""
+    """The action found in the response; None if it has none."""
     valid: bool
-    """Whether the environment could carry the action out."""
+    """Whether the environment could carry out the action."""
     next_observation: str
     image: str | None = None
-    """The name of the screenshot that the agent saw, a file in the run's `images`; None: it saw
-    text only."""
+    """Name of the screenshot that the agent saw, a file in the run's `images`; None: text only."""
     next_image: str | None = None
-    """The name of the screenshot after the step; None: there is none."""
+    """Name of the screenshot after the step; None without one."""
 
     @property
     def response(self) -> str:
-        """The answer alone: environment, later prompts and judge get this and no more."""
+        """The answer without reasoning: environment, later prompts and judge see only this."""
         return self.completion.answer
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """One episode of the policy (tau): its steps, and the outcome O in {-1, +1}."""
+    """One episode of the policy (tau): its steps and the outcome O in {-1, +1}."""
 
     id: str
     task: Task
     steps: tuple[Step, ...]
     outcome: int
     reward: float | None = None
-    """What the environment measures beyond won or lost, such as the share of tests passed; None:
-    nothing."""
+    """The environment's measure beyond won or lost, such as the share of tests passed; None:
+    none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One sample of a judge on one step: reasoning, and a score S_ij; 0 if unparsable."""
+    """One judgement of a step by a judge: reasoning, and a score S_ij; 0 if unparsable."""
 
     completion: Completion
     score: int
@@ -149,7 +147,7 @@ class JudgedTrajectory:
 
     trajectory: Trajectory
     judgements: tuple[tuple[Judgement, ...], ...]
-    """[steps][m]; of several judges, those of the first judge of the recipe, then the next's."""
+    """[steps][m]; with several judges, grouped by judge in the order of the recipe."""
 
     @property
     def scores(self) -> tuple[tuple[int, ...], ...]:
@@ -162,29 +160,29 @@ class JudgedTrajectory:
         return JudgedTrajectory(self.trajectory, tuple(rows))
 
     def scores_by(self, judge: str) -> tuple[tuple[int, ...], ...]:
-        """S_ij of one judge, [steps][m]."""
+        """Returns S_ij of one judge, [steps][m]."""
         return self.only(judge).scores
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A completion with the advantage it trains on: they cannot come apart."""
+    """A completion with the advantage it trains on."""
 
     source: str
     """`trajectory/step` for a role that acts, `trajectory/step/j` for a judge, with j the index
     among the judgements that all judges gave the step."""
     completion: Completion
     advantage: float | tuple[float, ...]
-    """One for all tokens of the response, or each token's own, [response]."""
+    """One advantage for all tokens of the response, or one per token, [response]."""
 
     @property
     def mean_advantage(self) -> float:
-        """The advantage, or the mean over the tokens of the response."""
+        """The advantage, or its mean over the tokens of the response."""
         if isinstance(self.advantage, tuple):
             return sum(self.advantage) / len(self.advantage)
         return self.advantage
 
     @property
     def trains(self) -> bool:
-        """Whether any advantage is other than 0; without one a sample carries no signal."""
+        """Whether any advantage is not 0; otherwise the sample carries no signal."""
         return any(self.advantage) if isinstance(self.advantage, tuple) else self.advantage != 0

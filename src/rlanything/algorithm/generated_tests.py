@@ -17,13 +17,13 @@ UNREADABLE_TEST = -1.0
 def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
     """The reward of each of m generated tests [m], from O [G] and the scores [G, m] of programs on
     tests: 1 - p if all correct programs pass it, else -p, with p the share of the wrong ones that
-    do; -1, the least that a readable one earns, for a test that cannot be read. It equals p_c + p_d
+    do; -1, the least that a readable one earns, for an unreadable test. It equals p_c + p_d
     - 1, the mu of Theorem 1.
 
     Without wrong programs it is 1 or -1, as if a wrong one passed what the correct ones do not.
-    Without correct ones nothing tells a good test from a bad one: all 0. A score of 0 of a test
-    that other programs were run on is unknown, and counts for nothing: unknown of all correct ones,
-    the test earns 0."""
+    Without correct ones a good test cannot be distinguished from a bad one: all 0. A score of 0 for
+    a test that ran on other programs is unknown and not counted; if it is unknown for all correct
+    programs, the test earns 0."""
     outcome, score = np.asarray(outcomes), np.asarray(scores)
     correct, wrong = score[outcome == 1], score[outcome == -1]
     if not len(correct):
@@ -32,7 +32,7 @@ def unit_test_feedback(outcomes: npt.ArrayLike, scores: npt.ArrayLike) -> Floats
     known = (wrong != 0).sum(axis=0)
     passed = (wrong == 1).sum(axis=0)
     passed_by_wrong = np.where(known, passed / np.maximum(known, 1), 1.0 - valid)
-    # The paper's -p would be 0 for a test that no program can pass, because none can read it.
+    # The paper's -p would be 0 for a test that no program can pass because it cannot be read.
     earned = np.where((correct != 0).any(axis=0), valid - passed_by_wrong, 0.0)
     return np.where((score == 0).all(axis=0), UNREADABLE_TEST, earned)
 
@@ -44,11 +44,11 @@ def unit_test_signals(
     rewards: Sequence[float | None] | None = None,
     lengths: Sequence[Sequence[int]] | None = None,
 ) -> TaskSignals:
-    """Does as `task_signals` for episodes of one step whose m judgements are tests that all of them
-    share: scores [G, m]. The judge's advantages, `unit_test_feedback` standardized over the task's
-    tests, stand with the first trajectory; the others have 0."""
+    """Returns the same as `task_signals` for episodes of one step whose m judgements are tests that
+    all of them share: scores [G, m]. The first trajectory has the judge's advantages,
+    `unit_test_feedback` standardized over the task's tests; the others have 0."""
     table = np.asarray(scores)
-    # All programs of a task are written in one state.
+    # All programs of a task are written in the same state.
     states = [("",)] * len(table)
     steps = list(table[:, None, :])
     signals = task_signals(outcomes, steps, settings, rewards, states, lengths=lengths)

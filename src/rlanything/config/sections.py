@@ -1,4 +1,4 @@
-"""The recipe's sections beside roles, engines and the cluster."""
+"""The recipe's sections other than roles, engines and the cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlanything.config.roles import Count, LabellerConfig, Share
 from rlanything.config.trust import check_code
 
 File = Annotated[Path, Field(strict=False)]
-"""Strict about what is in it, but YAML has only texts to write it with."""
+"""A path; strict about its type, but given as a text in YAML."""
 
 
 class FeedbackConfig(FeedbackSettings):
@@ -35,18 +35,18 @@ class FeedbackConfig(FeedbackSettings):
 
 
 def check_inputs(advantage: AdvantageConfig) -> None:
-    """Raises ValueError for an advantage that needs what no run gives it."""
+    """Raises ValueError for an advantage that needs inputs which no run provides."""
     if "values" in advantage.needs:
         raise ValueError(f"{advantage.name} needs values, which no role gives: choose another")
 
 
 class CurriculumConfig(ConfigSection):
     adapt_tasks: bool = True
-    """Whether tasks outside the window are rewritten."""
+    """Whether tasks outside the accuracy window are rewritten."""
     alpha_low: Share = 0.2
-    """Tasks of a lower accuracy are made easier."""
+    """Tasks with a lower accuracy are made easier."""
     alpha_high: Share = 0.8
-    """Tasks of a higher accuracy are made harder."""
+    """Tasks with a higher accuracy are made harder."""
 
     @model_validator(mode="after")
     def _thresholds_in_order(self) -> CurriculumConfig:
@@ -59,18 +59,18 @@ class CurriculumConfig(ConfigSection):
 
 class LoopConfig(ConfigSection):
     iterations: Annotated[int, Field(ge=0)] = 20
-    """Turns of the loop."""
+    """Number of iterations of the loop."""
     tasks: Count = 64
     """Original tasks in the pool: one slot each."""
     tasks_per_iteration: Count = 16
-    """Active tasks sampled in each iteration; pending candidates come on top."""
+    """Active tasks sampled per iteration; pending candidates come on top."""
     rollouts_per_task: Count = 8
     """G, the size of a rollout group."""
     max_steps: Count = 40
-    """An episode that is not won by then has failed."""
+    """Step limit of an episode; an episode that is not won by then is lost."""
     shuffle_advantages: bool = False
-    """A control: advantages are dealt out at random among an iteration's samples, so that nothing
-    can be learned and nothing should improve."""
+    """A control: shuffles the advantages among an iteration's samples, so that nothing can be
+    learned and nothing should improve."""
 
     @model_validator(mode="after")
     def _enough_tasks(self) -> LoopConfig:
@@ -83,29 +83,30 @@ class LoopConfig(ConfigSection):
 
 class EnvironmentConfig(ConfigSection):
     workers: Annotated[int, Field(ge=0)] = 2
-    """Processes that hold environments, many each; 0 keeps them in this process. One acts in one
-    environment at a time: for those that wait more than they compute, give more than cores."""
+    """Worker processes, each with many environments; 0 keeps environments in this process. A worker
+    steps one environment at a time: for environments that mostly wait, use more workers than
+    cores."""
     per_machine: Count | None = None
-    """With `cluster.launcher: ray`, so many of them on every machine of the Ray cluster, in the
-    place of `workers` on this one."""
+    """Number of workers on every machine of the Ray cluster, with `cluster.launcher: ray`; replaces
+    `workers`."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """A worker that is silent for so long is replaced and its episodes replayed."""
+    """A worker that is silent for this many seconds is replaced and its episodes are replayed."""
     parallel_episodes: Count = 128
     """Episodes played at the same time."""
     lockstep: bool = True
-    """The policy is asked for all of them at once, when all environments have answered: the same
-    seed gives the same bits. `false` lets none wait for a slow environment: the policy is asked for
-    those that have answered, and the next episode begins when one has ended. Which ones share a
-    batch then depends on time, and so does the rounding; seeds and order do not."""
+    """Whether the policy answers all environments together once all have responded: the same seed
+    then gives the same bits. `false` does not wait for slow environments: the policy answers those
+    that have responded, and a new episode begins when one ends. Batches, and so rounding, then
+    depend on timing; seeds and order do not."""
 
 
 class CheckpointsConfig(ConfigSection):
-    """Which checkpoints stay; one is written every iteration."""
+    """Checkpoints to keep; one is written every iteration."""
 
     keep: Count = 2
-    """The newest so many."""
+    """Number of latest checkpoints to keep."""
     every: Annotated[int, Field(ge=0)] = 0
-    """Those of every so many iterations as well; 0: no others."""
+    """Also keep every Nth checkpoint; 0 disables."""
 
 
 class StoreConfig(ConfigSection):
@@ -113,51 +114,55 @@ class StoreConfig(ConfigSection):
     advantages and metrics."""
 
     keep_iterations: Annotated[int, Field(ge=0)] = 0
-    """Texts, tokens, log-probs and screenshots of so many latest iterations are kept; 0: of all."""
+    """Number of latest iterations whose texts, tokens, log-probs and screenshots are kept; 0 keeps
+    all."""
 
 
 class WandbConfig(ConfigSection):
     """A run's metrics at Weights & Biases; needs `pip install 'rlanything[wandb]'`."""
 
     project: str = "rlanything"
-    """Which of your projects there."""
+    """Name of your project at Weights & Biases."""
     mode: Literal["online", "offline"] | None = None
-    """`offline` leaves them in the run directory, for `wandb sync` to bring up. None: what the
-    environment variable WANDB_MODE says, or else `online`."""
+    """`offline` leaves the data in the run directory for `wandb sync`. None: the environment
+    variable WANDB_MODE, or else `online`."""
 
 
 class TrackerConfig(ConfigSection):
-    """Where metrics go beside the store, under the same names (docs/metrics.md)."""
+    """Trackers that receive metrics besides the store, under the same names (docs/metrics.md)."""
 
     tensorboard: bool = True
-    """Keeps `RUN/tensorboard`, for `tensorboard --logdir RUN`."""
+    """Whether to write `RUN/tensorboard`, for `tensorboard --logdir RUN`."""
     wandb: WandbConfig | None = None
-    """`wandb: {}` sends them; left out, nothing leaves this machine."""
+    """`wandb: {}` sends metrics to Weights & Biases; without it nothing leaves this machine."""
 
 
 class EvaluationConfig(ConfigSection):
     episodes: Annotated[int, Field(ge=0)] = 240
-    """Held-out episodes per split, the same ones each time; 0 turns evaluation off."""
+    """Held-out episodes per split, the same ones each time; 0 disables evaluation."""
     rollouts_per_task: Count = 1
-    """How often each is played. More than once, `episodes` counts tasks; to evaluate a judge that
-    writes tests, several programs of a task are needed."""
+    """Attempts at each held-out task. Above 1, `episodes` counts tasks; evaluating a judge that
+    writes tests needs several programs per task."""
     seed: int = 0
-    """Chooses the held-out tasks: runs that share it are compared on the same ones."""
+    """Seed that selects the held-out tasks; runs with the same seed are evaluated on the same
+    tasks."""
     every: Annotated[int, Field(ge=0)] = 0
-    """Evaluate after every so many iterations; 0: only before the first and after the last."""
+    """Evaluate every Nth iteration; 0: only before the first and after the last."""
     splits: Annotated[tuple[str, ...], Field(strict=False)] = ("in_domain", "ood")
-    """Which splits."""
+    """Splits to evaluate on."""
     max_steps: Count | None = None
-    """Step limit of evaluation; as in training if left out."""
+    """Step limit of evaluation; defaults to the training limit."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
-    """The policy's in evaluation; 0 takes the most likely token."""
+    """The policy's temperature in evaluation; 0 is greedy."""
     judged_episodes: Annotated[int, Field(ge=0)] = 64
-    """How many of those episodes the judge scores, to measure its Process Acc and Outcome Acc."""
+    """Number of held-out episodes that the judge scores, to measure its Process Acc and Outcome
+    Acc."""
     labeller: LabellerConfig | None = None
-    """The model whose majority says which steps of those episodes are good, once, before training:
-    for domains without an oracle, or in its place. None: the oracle, where there is one."""
+    """A stronger model whose majority vote labels the steps of those episodes once before training,
+    for domains without an oracle, or in place of it. None: the oracle, if the domain has one."""
     baseline: File | None = None
-    """A run that began alike: its evaluation before training is taken over, not made again."""
+    """A run that began with the same settings; its evaluation before training is copied instead of
+    repeated."""
 
     @model_validator(mode="after")
     def _something_to_label(self) -> EvaluationConfig:

@@ -244,35 +244,36 @@ class Capabilities:
     """The abilities of a domain beyond tasks, episodes and prompts."""
 
     judge: Literal["steps", "tests"] = "steps"
-    """What its judge writes: a score for each step, or unit tests of programs, m a task, shared by
+    """Output of its judge: a score for each step, or m unit tests of programs per task, shared by
     all rollouts of the task. Episodes then have one step, `judge_prompt(task, ())` asks for a test,
     and `run_tests` runs them."""
     rewrites_tasks: bool = False
-    """Whether a language model may be asked for tasks, which `parse_candidate` reads."""
+    """Whether a language model can rewrite tasks; `parse_candidate` reads its answers."""
     shows_images: bool = False
-    """Whether policy and judge are shown screenshots, not only the report."""
+    """Whether policy and judge see screenshots; otherwise only the report shows them."""
     screen_size: tuple[int, int] | None = None
-    """Width and height of a screenshot in pixels, for plans; None: not known before one is made."""
+    """Width and height of a screenshot in pixels, for plans; None if unknown before the first
+    one."""
     staged_critics: bool = False
-    """Whether critics can be made in two stages, as the paper's for screens: a summary of each
-    rejected step, then one of the episode (`adapter.critic_stages: 2`)."""
+    """Whether critics can be written in two stages, as in the paper for screens: a summary of each
+    rejected step, then a critic of the episode (`adapter.critic_stages: 2`)."""
     repairs_programs: bool = False
-    """Whether programs can be watched and repaired (`test_outputs`, `repair_prompt`), which methods
-    that spend more than one answer on a task need (`rlanything eval --select`)."""
+    """Whether programs can be observed and repaired (`test_outputs`, `repair_prompt`), for
+    selection methods with more than one answer per task (`rlanything eval --select`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteRequest:
-    """A slot whose task should change."""
+    """A slot whose task should change, with the evidence for the adapter."""
 
     slot: str
     root: Task
     active: Task
     direction: Direction
     rollouts: tuple[JudgedTrajectory, ...]
-    """All episodes of the active task in this iteration, judged; may be empty."""
+    """All judged episodes of the active task in this iteration; may be empty."""
     critics: tuple[str, ...] = ()
-    """Texts on why failed ones failed; may be empty."""
+    """Critics' texts on why failed episodes failed; may be empty."""
 
     @classmethod
     def of(
@@ -292,10 +293,10 @@ class RewriteRequest:
 
 
 class Domain(ABC):
-    """Everything the loop must know about a kind of task."""
+    """A kind of task, with everything the loop needs to know about it."""
 
     Options: ClassVar[type[DomainOptions]] = DomainOptions
-    """Declares what a recipe may have under `domain.options`."""
+    """Declares the keys that a recipe may have under `domain.options`."""
     action_marker: str
     """The text that separates thought from action in a response: `thought <marker> action`."""
 
@@ -305,7 +306,8 @@ class Domain(ABC):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Returns what the domain offers; by default rewritten tasks, if its class reads them."""
+        """Returns the capabilities; by default, tasks can be rewritten if the class can parse
+        them."""
         reads = type(self).parse_candidate is not Domain.parse_candidate
         return Capabilities(rewrites_tasks=reads)
 
@@ -314,15 +316,14 @@ class Domain(ABC):
         """Returns `count` tasks of a split (`train`, `in_domain`, `ood`, ...), the same for the
         same seed.
 
-        Every task has an id of its own, the instruction that the policy reads, and data that JSON
-        keeps. Fewer tasks are returned only where the split has no more. Raises `DomainError` if
-        the split is unknown or empty."""
+        Every task has a unique id, the instruction that the policy reads, and data that survive
+        JSON. Fewer tasks are returned only if the split has no more. Raises `DomainError` if the
+        split is unknown or empty."""
         ...
 
     @abstractmethod
     def environment(self) -> Environment:
-        """Returns a new environment, ready for `reset`. Workers call it in processes of their
-        own."""
+        """Returns a new environment, ready for `reset`. Workers call it in their own processes."""
         ...
 
     @abstractmethod
@@ -343,7 +344,7 @@ class Domain(ABC):
     @abstractmethod
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         """Returns the chat that asks why the episode failed. `rejected`: indices of the steps that
-        the judge scored -1; why is in the answers of the judgements, of which there may be none."""
+        the judge scored -1; the reasons are in the judgements' texts, if there are any."""
         ...
 
     @abstractmethod
@@ -355,80 +356,80 @@ class Domain(ABC):
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Returns the task that the adapter's answer proposes, under the given id.
 
-        Raises `InvalidTask` with the reason and with how far the answer came: also for a task that
-        is unchanged, or that no expert can solve."""
+        Raises `InvalidTask` with the reason and the stage, also for a task that is unchanged or
+        that no expert can solve."""
         del root, task_id, completion
         raise InvalidTask("this domain does not rewrite tasks", "unreadable")
 
     def objection(self, task: Task, trajectories: Sequence[Trajectory]) -> str | None:
-        """Returns the fault that the rollouts of a rewritten task reveal; None without one.
+        """Returns the defect of a rewritten task that its rollouts reveal; None without one.
 
-        A candidate with a fault is rejected whatever its accuracy."""
+        A candidate with a defect is rejected at any accuracy."""
         del task, trajectories
         return None
 
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        """Returns the ground-truth label of each step (+1 or -1, 0 where it is not known); None
-        where the domain has none."""
+        """Returns the ground-truth label of each step (+1 or -1, 0 if unknown); None if the domain
+        has none."""
         del task, steps
         return None
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
         """Returns the next response of an expert with full knowledge, after `steps`; None without
-        one."""
+        an expert."""
         del task, steps
         return None
 
     def stand_ins(self, count: int) -> Sequence[Task]:
-        """Returns at most `count` tasks like those of the domain's data, always the same, for plans
-        where the data are not at hand; none where it has no such tasks. Never used in a run."""
+        """Returns at most `count` synthetic tasks like those of the domain's data, always the same,
+        for plans without the data; empty if it has none. Never used in a run."""
         del count
         return ()
 
     def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
-        """Returns the chat that asks for a summary of what the judgements hold against a step.
-        Called if `staged_critics`, as is the next."""
+        """Returns the chat that asks for a summary of the judgements' objections to a step. Called
+        if `staged_critics`, like the next method."""
         raise NotImplementedError
 
     def staged_critic_prompt(
         self, failed: JudgedTrajectory, summaries: Mapping[int, str]
     ) -> Messages:
-        """Returns the chat that asks why the episode failed. `summaries`: those of its rejected
-        steps, by their indices."""
+        """Returns the chat that asks why the episode failed. `summaries`: summaries of its rejected
+        steps, by step index."""
         raise NotImplementedError
 
     def run_tests(
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
     ) -> list[list[int]]:
-        """Returns scores [responses][tests]: +1 where the response passes the test that the judge
-        wrote, -1 where it fails, 0 for a test that cannot be read or run; [responses][0] where
-        no test says anything of the task. Called if `judge` is "tests"."""
+        """Returns scores [responses][tests]: +1 if the response passes the judge's test, -1 if it
+        fails, 0 for a test that cannot be read or run; [responses][0] if tests do not apply to the
+        task. Called if `judge` is "tests"."""
         raise NotImplementedError
 
     def test_outputs(
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
     ) -> list[list[str]]:
         """Returns what the program in each response prints on the input of each test, [responses]
-        [tests], white space levelled; how it ended, in brackets, where it did not end well; "" for
-        a test that cannot be read. Called if `repairs_programs`, as is the next."""
+        [tests], white space normalised; how it ended, in brackets, if it failed; "" for an
+        unreadable test. Called if `repairs_programs`, like the next method."""
         raise NotImplementedError
 
     def repair_prompt(self, task: Task, response: str, test: str, output: str) -> Messages:
-        """Returns the chat that asks the policy for a program in place of the one in `response`,
-        which on the input of `test` gave `output`, as `test_outputs` has it."""
+        """Returns the chat that asks the policy to replace the program in `response`, which printed
+        `output` (see `test_outputs`) on the input of `test`."""
         raise NotImplementedError
 
     @staticmethod
     def checks() -> list[Finding]:
-        """Looks at this machine for what the domain needs beyond Python packages, in a few seconds
-        at most. `rlanything doctor` shows the findings of every registered domain."""
+        """Checks this machine for requirements beyond Python packages, in a few seconds at most.
+        `rlanything doctor` shows the findings of every registered domain."""
         return []
 
     @staticmethod
     def prepare(
         source: Path, folder: Path, use: Use | None, on_bytes: Callable[[int], None]
     ) -> list[str]:
-        """Writes what a published file holds into `folder`, as new files that options name, and
-        returns lines that say what was written and what was left out. `use`: None: as the file's
-        name says; `on_bytes`: to be called with the bytes read so far. Raises `DomainError`."""
+        """Converts a published file into new files in `folder` that options can name, and returns
+        lines that say what was written and left out. `use`: None infers it from the file's name;
+        `on_bytes`: called with the bytes read so far. Raises `DomainError`."""
         raise NotImplementedError

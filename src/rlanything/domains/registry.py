@@ -1,4 +1,4 @@
-"""From a name in a recipe, or an object, to the domain or function that it stands for."""
+"""Domains and functions by their names in a recipe, or as objects."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _NOT_HERE = {
     "mcp": "an agent of your own may use MCP tools: packages/rlanything-agent/README.md",
     "trl": f"for a class with reset and step, {_INHERIT}",
 }
-"""Names that people look for, and what to do instead."""
+"""Names that users try, and what to do instead."""
 
 
 class NoTask(DomainError):
-    """Something that a domain gave for a task, and which is none."""
+    """A domain returned an invalid task."""
 
 
 def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
     """Returns the domain registered under `name` (an entry point of `rlanything.domains`), or the
     class that a `module:Class` string names, made with `options`.
 
-    Raises `DomainError` where there is none, where it cannot be imported, and for options that it
-    does not take."""
+    Raises `DomainError` if it does not exist, cannot be imported, or does not accept the
+    options."""
     try:
         return make_plugin("domain", name, options, Domain, remedy=_INHERIT)
     except PluginError as error:
@@ -45,8 +45,8 @@ def load_domain(name: str, options: Mapping[str, Any]) -> Domain:
 
 
 def checked_tasks(domain: Domain, split: str, count: int, seed: int) -> Sequence[Task]:
-    """Returns the domain's tasks of a split. Raises `DomainError` for what are none: a run would
-    end much later, and without saying where."""
+    """Returns the domain's tasks of a split. Raises `DomainError` for invalid tasks, which would
+    end a run much later with a less clear message."""
     tasks = domain.tasks(split, count, seed)
     place = f"{type(domain).__qualname__}.tasks({split!r}, ...)"
     if not isinstance(tasks, Sequence):
@@ -59,7 +59,7 @@ def checked_tasks(domain: Domain, split: str, count: int, seed: int) -> Sequence
 
 
 def checked_task(place: str, task: object) -> Task:
-    """Returns a task with its data as JSON keeps it, which a resumed run reads. Raises
+    """Returns a task with its data as they survive JSON, as a resumed run reads them. Raises
     `NoTask`."""
     if not isinstance(task, Task) or not all(
         isinstance(text, str) for text in (task.id, task.instruction, task.kind)
@@ -86,7 +86,7 @@ def checked_task(place: str, task: object) -> Task:
 
 def named_function(option: str, name: str, takes: str) -> Callable[..., Any]:
     """Returns the function that a domain's option names as `module:function`; `takes`: its
-    parameters, for the message. Raises `DomainError` where there is none."""
+    parameters, for the message. Raises `DomainError` if there is no such function."""
     try:
         function = load_plugin(option, name)
     except PluginError as error:
@@ -98,45 +98,45 @@ def named_function(option: str, name: str, takes: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class DomainSource:
-    """How a process gets its domain: by a name with options, or as an object that may travel."""
+    """Source of a process's domain: a name with options, or a picklable object."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     domain: Domain | None = None
-    """The object itself, in the process that was handed it."""
+    """The object itself, in the process that received it."""
     pickled: bytes | None = None
-    """The object on its way to another process."""
+    """The pickled object, for another process."""
 
     @classmethod
     def of(cls, domain: str | Domain, options: Mapping[str, Any]) -> DomainSource:
-        """Returns the source of a named domain or of an object, whose options it has already."""
+        """Returns the source of a named domain, or of an object, which has its options already."""
         if isinstance(domain, str):
             return cls(domain, dict(options))
         return cls(type(domain).__qualname__, domain=domain)
 
     def portable(self) -> DomainSource:
-        """Returns what can be sent to another process.
+        """Returns a source that can be sent to another process.
 
         Raises `DomainError` for an object that cannot be pickled."""
         if self.domain is None:
             return self
         try:
             return replace(self, domain=None, pickled=cloudpickle.dumps(self.domain))
-        except Exception as fault:  # whatever the object's own parts raise
+        except Exception as fault:  # the object's own parts may raise anything
             raise DomainError(
                 f"domain {self.name} cannot travel to environment workers ({fault}): play in this "
                 "process with environment.workers=0, or name it as `module:Class`"
             ) from fault
 
     def load(self) -> Domain:
-        """Returns the domain. Raises `DomainError` where this process cannot make it."""
+        """Returns the domain. Raises `DomainError` if this process cannot make it."""
         if self.domain is not None:
             return self.domain
         if self.pickled is None:
             return load_domain(self.name, self.options)
         try:
             return cloudpickle.loads(self.pickled)
-        except Exception as fault:  # a module that is not here, or an object's own complaint
+        except Exception as fault:  # a missing module, or the object's own error
             raise DomainError(
                 f"domain {self.name} cannot be unpickled in an environment worker ({fault}): play "
                 "in this process with environment.workers=0, or put its module on PYTHONPATH"

@@ -1,4 +1,4 @@
-"""Chats that an agent of its own sends to the policy, and the policy's replies to them."""
+"""Requests of external agents to the policy, and the policy's replies."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from rlanything.records import Completion, Messages
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """A chat that the policy answers as it stands."""
+    """A chat that the policy answers as given."""
 
     id: str
-    """Made from what is asked: an episode that is played again asks the same."""
+    """Hash of the content: a replayed episode sends the same id."""
     messages: Messages
     tools: tuple[Mapping[str, Any], ...] = ()
-    """The functions that may be called, each with `name`, `description` and `parameters`, as
-    OpenAI's API describes them."""
+    """The functions that may be called, each with `name`, `description` and `parameters`, in the
+    format of OpenAI's API."""
     follows: int | None = None
-    """The step that these messages go on from: they repeat its own and its answer. None: they
-    begin anew."""
+    """The step that these messages continue: they repeat its messages and its answer. None: a new
+    conversation."""
     thread: int = 0
-    """The number of its conversation among those of the episode."""
+    """Number of its conversation within the episode."""
     max_tokens: int | None = None
-    """Limit of the answer, where that is lower than the policy's own."""
+    """Limit of the answer, if lower than the policy's."""
     stop: tuple[str, ...] = ()
-    """The answer ends before the first of these."""
+    """Stop strings; the answer ends before the first of them."""
     images: Mapping[str, bytes] = field(default_factory=dict)
-    """The files that the messages name."""
+    """Files that the messages refer to, by name."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    """Further variables of the model's chat template, such as `enable_thinking`."""
+    """Additional variables of the model's chat template, such as `enable_thinking`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +39,21 @@ class Reply:
     """The policy's reply to a request."""
 
     request: str
-    """The request's id."""
+    """The id of the request."""
     completion: Completion | None
-    """None: it was refused."""
+    """The answer; None if the request was refused."""
     refused: str = ""
-    """Why; "" for an answer."""
+    """The reason; "" for an answer."""
 
 
 class TooLong(str):
-    """Why a request was refused that does not fit the model's context: agents then shorten it."""
+    """Reason for refusing a request that exceeds the model's context: agents then shorten it."""
 
 
 class RequestsRefused(Exception):
-    """Some requests cannot be answered, and nothing was generated for those beside them."""
+    """Some requests cannot be answered; nothing was generated for the others either."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
-        """`reasons`: by the place of the request among those asked together."""
+        """`reasons`: by the index of the request in the batch."""
         super().__init__(dict(reasons))
         self.reasons = dict(reasons)

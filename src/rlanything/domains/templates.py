@@ -12,31 +12,31 @@ from rlanything.domains.base import DomainError
 from rlanything.records import JudgedTrajectory
 
 CRITIC_STEP = frozenset({"mark", "response", "action", "observation", "reasoning"})
-"""The placeholders of `critic_step`: one step, and where it was rejected, why."""
+"""Placeholders of `critic_step`: one step and, if it was rejected, the reasons."""
 REASON_CHARACTERS = 300
-"""The longest text of one judgement that a critic's prompt quotes."""
+"""Length limit of each judgement that a critic's prompt quotes, in characters."""
 
 
 QUOTE = "| "
-"""Begins every line of a quoted response."""
+"""Prefix of every line of a quoted response."""
 
 
 def quoted_lines(text: str) -> str:
-    """Returns a text every line of which begins with `QUOTE`: whatever a policy writes, no line of
-    it can pass for a heading, a result or a verdict of the prompt around it."""
+    """Returns a text with `QUOTE` before every line, so that no line of a policy's text can pass
+    for a heading, a result or a verdict of the surrounding prompt."""
     return "\n".join(f"{QUOTE}{line}".rstrip() for line in text.splitlines() or [""])
 
 
 def rejecters(failed: JudgedTrajectory, rejected: Sequence[int]) -> str:
-    """Returns in words who scored the rejected steps -1, as `adapter.rejected_by` has it."""
-    scores = dict(enumerate(failed.scores))  # nothing where there are no judgements
+    """Returns in words who scored the rejected steps -1, according to `adapter.rejected_by`."""
+    scores = dict(enumerate(failed.scores))  # empty without judgements
     by_all = all(score == -1 for i in rejected for score in scores.get(i, ()))
     return "every judge" if by_all else "at least one judge"
 
 
 def reasons(judged: JudgedTrajectory, index: int) -> str:
-    """Returns what the judgements that scored a step -1 say of it, each shortened to
-    `REASON_CHARACTERS` and none twice; "" where they say nothing or there are none."""
+    """Returns the texts of the judgements that scored a step -1, each shortened to
+    `REASON_CHARACTERS`, without duplicates; "" if there are none."""
     judgements = judged.judgements[index] if index < len(judged.judgements) else ()
     answers = [each.completion.answer for each in judgements if each.score == -1]
     texts = [textwrap.shorten(text, REASON_CHARACTERS, placeholder=" ...") for text in answers]
@@ -46,8 +46,8 @@ def reasons(judged: JudgedTrajectory, index: int) -> str:
 class Templates:
     """The prompt templates of a domain; `render(name, **values)` fills `<name>.txt`.
 
-    Files missing from the user's folder come from the package. Raises `DomainError` for a folder
-    that is not there, a file that is no template, or an unknown placeholder."""
+    Files missing from the user's folder come from the package. Raises `DomainError` for a missing
+    folder, an invalid template, or an unknown placeholder."""
 
     def __init__(
         self,

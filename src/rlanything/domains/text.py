@@ -1,4 +1,4 @@
-"""A domain for any text environment: tasks and an environment are yours, the prompts are here."""
+"""A domain for text environments: supply tasks and an environment; prompts have defaults."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _ELSEWHERE = (
 
 
 def action_after(marker: str, response: str) -> str | None:
-    """Returns the first line that is not blank after the last marker; None where there is none.
+    """Returns the first non-blank line after the last marker; None without one.
 
-    Only spaces, tabs and line ends are cut off: a control character stays, and makes the action one
-    that no environment knows."""
+    Only spaces, tabs and line ends are stripped: a control character stays and makes the action
+    invalid."""
     _, separator, rest = response.rpartition(marker)
     line = rest.strip(_BLANKS).partition("\n")[0].rstrip(_BLANKS)
     return line if separator and line else None
 
 
 def transcript(opening: str, steps: Sequence[Step]) -> Messages:
-    """Returns a chat that begins with `opening`, then has every response and what was observed."""
+    """Returns a chat that begins with `opening`, followed by every response and its observation."""
     messages = [Message("user", opening)]
     for step in steps:
         messages.append(Message("assistant", step.response))
@@ -41,7 +41,7 @@ def transcript(opening: str, steps: Sequence[Step]) -> Messages:
 
 
 class TextDomain(Domain):
-    """A domain to subclass: define `tasks` and `environment`, override what should differ.
+    """A domain to subclass: define `tasks` and `environment`, override the rest as needed.
 
     Responses are `thought > action`; `action_in` finds the action. There is no oracle, no expert,
     and tasks are not rewritten unless `parse_candidate` is defined."""
@@ -56,8 +56,8 @@ class TextDomain(Domain):
 
     @classmethod
     def action_in(cls, response: str) -> str | None:
-        """Returns the action in a response: the first line that is not blank after the last marker;
-        None where there is none."""
+        """Returns the action in a response: the first non-blank line after the last marker; None
+        without one."""
         return action_after(cls.action_marker, response)
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
@@ -97,7 +97,7 @@ class TextDomain(Domain):
 
 
 class TextRollouts(TextDomain):
-    """Episodes of text that were played elsewhere: prompts for their judge, and no tasks."""
+    """Text episodes that were played elsewhere: prompts for their judge, but no tasks."""
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
         raise DomainError(_ELSEWHERE)

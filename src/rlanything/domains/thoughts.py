@@ -14,7 +14,7 @@ class Reasoning:
     ends: str
 
     def opened_by(self, prompt: str) -> bool:
-        """Whether the template has opened the block that the model continues."""
+        """Returns whether the template has opened the block that the model continues."""
         return prompt.rstrip().endswith(self.begins)
 
     def answer_start(self, text: str, opened: bool = False) -> int:

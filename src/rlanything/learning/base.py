@@ -8,11 +8,12 @@ from typing import Protocol, TypeAlias
 from rlanything.records import Sample
 
 Statistics: TypeAlias = Mapping[str, float | None]
-"""Of an update, under the names of docs/metrics.md; None: there was nothing to measure it on."""
+"""Statistics of an update by their names in docs/metrics.md; None if there was nothing to
+measure."""
 
 
 class Updates(Protocol):
-    """A learner: moves the weights of one model."""
+    """A learner: updates the weights of one model."""
 
     def update(
         self,
@@ -22,5 +23,5 @@ class Updates(Protocol):
     ) -> Statistics:
         """Trains once on (task id, sample) pairs and returns statistics of the update.
 
-        `on_samples`: called with each number of samples that are done, for a progress bar."""
+        `on_samples`: called with each number of finished samples, for a progress bar."""
         ...

@@ -1,4 +1,4 @@
-"""The learner: samples in, new weights out. Policy and judge learn with the same code."""
+"""The learner: trains a model on samples. Policy and judge use the same code."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from rlanything.records import Sample
 
 
 class Learner:
-    """AdamW on the mean of a loss over samples. Its state outlives the iteration.
+    """AdamW on the mean of a loss over samples. Its state persists between iterations.
 
-    Where `group` has several seats, each has a learner of the same model and settings that keeps
-    its shard of the weights, and what one of them is asked for all are. Raises `ModelError` for a
-    model that cannot be trained as the settings ask, `PluginError` for a loss that cannot be found,
-    ValueError where a reference model is asked for and there is none."""
+    If `group` has several seats, each has a learner with the same model and settings and its shard
+    of the weights, and every call is made on all of them. Raises `ModelError` for a model that
+    cannot be trained with these settings, `PluginError` for an unknown loss, ValueError if a
+    required reference model is missing."""
 
     def __init__(
         self,
@@ -77,7 +77,8 @@ class Learner:
             list(self._weights.values()),
             lr=settings.learning_rate,
             weight_decay=settings.weight_decay,
-            # Unfused it holds one more number a weight while it steps; CPUs are left as they are.
+            # The unfused kernel needs one more number per weight while stepping; CPUs keep the
+            # default.
             fused=self._device.type == "cuda",
         )
 
@@ -89,21 +90,20 @@ class Learner:
     ) -> Statistics:
         """Trains once on (task id, sample) pairs and returns statistics of the update.
 
-        Every seat is given all samples, and trains on its share of them. Raises ValueError as
-        `arrange` does, and whatever `learn` raises."""
+        Every seat receives all samples and trains on its share. Raises ValueError like `arrange`,
+        and everything that `learn` raises."""
         shares = share(arrange(samples, self._settings, seed), self._group.size)
         return self.learn(shares[self._group.rank], on_samples)
 
     def learn(
         self, minibatches: Sequence[Minibatch], on_samples: Callable[[int], None] | None = None
     ) -> Statistics:
-        """Takes an optimizer step for each minibatch, of which these are this seat's passes, in
-        each epoch, and returns the statistics of all seats. `on_samples` is told of this seat's
-        samples only, once an epoch.
+        """Takes an optimizer step per minibatch and epoch; `passes` are this seat's. Returns the
+        statistics of all seats. `on_samples` counts this seat's samples only, once per epoch.
 
-        An update whose loss or gradient is not finite at any seat is skipped by all and counted.
-        Raises `DivergedError` after `max_skipped_updates` of them in a row, with the weights as
-        the last good update left them."""
+        An update whose loss or gradient is not finite on any seat is skipped by all and counted.
+        Raises `DivergedError` after `max_skipped_updates` of them in a row, with the weights of the
+        last good update."""
         _trim_heap()
         totals = Totals()
         # Not in training mode: dropout would make the ratio to the sampler noise.
@@ -112,7 +112,7 @@ class Learner:
         for part, old in list(zip(minibatches, before, strict=True)) * self._settings.epochs:
             self._optimizer.zero_grad(set_to_none=True)
             for number, (work, old_logprobs) in enumerate(zip(part, old, strict=True), start=1):
-                # Counted: a pass that fills up may be there several times.
+                # Counted, because a padding pass may appear several times.
                 self._group.gather_once(self._scorer, last=number == len(part))
                 with recomputed(self._recomputed):
                     self._accumulate(work, old_logprobs, totals)
@@ -147,7 +147,7 @@ class Learner:
     def _before(
         self, work: Pass, totals: Totals, on_samples: Callable[[int], None] | None
     ) -> Tensor | None:
-        """Returns the log-probs [tokens] that the learner computes before the update; None where
+        """Returns the log-probs [tokens] that the learner computes before the update; None if
         ratios compare with the sampler's."""
         if self._settings.old_logprobs == "sampled":
             return None
@@ -156,7 +156,7 @@ class Learner:
         if work.counts:
             totals.mismatch.add(old, tokens.old_logprobs)
         if on_samples is not None:
-            on_samples(0)  # a seat that says nothing for long is taken for lost
+            on_samples(0)  # a long silence counts as a lost seat
         return old
 
     def _accumulate(self, work: Pass, before: Tensor | None, totals: Totals) -> None:
@@ -172,7 +172,7 @@ class Learner:
             if self._settings.importance_cap is not None:
                 importance = (old - sampled).exp().clamp(max=self._settings.importance_cap)
         elif not totals.norms:
-            # Before its first step the learner has the weights that sampled.
+            # Before the first step the learner has the weights that sampled.
             totals.mismatch.add(new.detach(), sampled)
         outputs = self._outputs(
             LossInputs(
@@ -193,7 +193,7 @@ class Learner:
             totals.add(batch, loss, outputs, entropy)
 
     def _outputs(self, inputs: LossInputs) -> LossOutputs:
-        """Returns what the loss gives. A mean in place of its tokens would be weighed wrongly."""
+        """Returns the loss outputs, per token: a mean over tokens would be weighed wrongly."""
         outputs, name = self._loss(inputs), self._settings.loss.name
         if not isinstance(outputs, LossOutputs):
             raise PluginError(f"loss {name} gave {type(outputs).__name__}: return a LossOutputs")
@@ -207,9 +207,10 @@ class Learner:
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: Batch, tokens: TrainedTokens) -> Tensor | None:
-        """Returns the reference model's log-probs [tokens]; None where there is none.
+        """Returns the reference model's log-probs [tokens]; None without one.
 
-        Before the pass whose gradient is wanted: adapters may be off meanwhile."""
+        Call it before the forward pass that needs a gradient: adapters may be off during the
+        call."""
         if self._reference is None:
             return None
         with self._reference.reference():
@@ -217,13 +218,13 @@ class Learner:
         return logprobs
 
     def offload(self) -> None:
-        """Gives the device's memory to whatever generates meanwhile: moves to the host what the
-        optimizer remembers and, where this learner's shards are nobody else's, the weights."""
+        """Frees device memory for generation: moves the optimizer state and, if this learner's
+        shards are not shared, the weights to the host."""
         self._optimizer.zero_grad(set_to_none=True)
         self._move("cpu")
 
     def onload(self) -> None:
-        """Takes back what `offload` moved, before anything else is asked of the learner."""
+        """Moves back what `offload` moved; call it before any other use of the learner."""
         self._move(self._device)
 
     def _move(self, device: torch.device | str) -> None:
@@ -231,11 +232,12 @@ class Learner:
         move(own, self._optimizer, device)
 
     def save(self, folder: Path) -> None:
-        """Writes everything beside the weights that the next update depends on, in a folder."""
+        """Writes all state of the next update except the weights into a folder."""
         save_optimizer(folder, self._weights, self._optimizer, self._skipped_in_a_row, self._group)
 
     def load(self, folder: Path) -> None:
-        """Continues from what another learner saved, at however many seats. Raises `ModelError`."""
+        """Continues from another learner's saved state, with any number of seats. Raises
+        `ModelError`."""
         with reading(f"cannot go on from {folder}", "Take the folder from a copy of the run."):
             self._skipped_in_a_row = load_optimizer(
                 folder, self._weights, self._optimizer, self._group
@@ -243,8 +245,8 @@ class Learner:
 
 
 def _trim_heap() -> None:
-    """Gives back to the system what was freed and the C library keeps (glibc): an update finds
-    little use for the gaps that generation leaves, and generation for an update's."""
+    """Returns freed memory that the C library keeps (glibc) to the system: updates can hardly use
+    the gaps that generation leaves, and vice versa."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

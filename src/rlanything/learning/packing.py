@@ -1,14 +1,12 @@
-"""Samples that begin alike share their beginning: every distinct token of a pack is computed once.
+"""Prefix sharing: every distinct token of a pack of samples is computed once.
 
 A pack is a trie over the token ids of its samples, laid out depth first. A token sees its ancestors
-and itself, and its position is its depth, so every sample's logits are those it would have alone.
-(Where positions follow the grid of an image they are a property of the node all the same: its
-ancestors decide.)
+and itself, and its position is its depth, so every sample's logits equal those of the sample alone.
+(Positions on the grid of an image also depend on the node's ancestors only.)
 
-Sorted samples are the trie's leaves in depth-first order: a sample adds to the trie what follows
-the beginning that it shares with the sample before it. A pack is therefore a stretch of the sorted
-samples, and where one ends and the next begins, that shared beginning is computed twice.
-"""
+Sorted samples are the trie's leaves in depth-first order: a sample adds the tokens after its common
+prefix with the previous sample. A pack is therefore a range of the sorted samples, and the prefix
+shared across a boundary between packs is computed twice."""
 
 from __future__ import annotations
 
@@ -28,7 +26,8 @@ from rlanything.records import Sample
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """A trie's nodes, depth first: an ancestor comes before its descendants, which lie together."""
+    """The nodes of a trie, depth first: an ancestor comes before its descendants, which are
+    contiguous."""
 
     samples: tuple[Sample, ...]
     paths: tuple[np.ndarray, ...]
@@ -38,14 +37,14 @@ class Pack:
     positions: np.ndarray
     """[nodes], the depth of each node, 0 at the roots."""
     ends: np.ndarray
-    """[nodes], one past the last descendant: node q sees node k where k <= q < ends[k]."""
+    """[nodes], one past the last descendant: node q sees node k if k <= q < ends[k]."""
 
     @property
     def computed_tokens(self) -> int:
         return len(self.ids)
 
     def places(self, model: LanguageModel) -> Tensor:
-        """Returns where a model has the nodes: their depths [nodes], or [3, nodes] where positions
+        """Returns the model's positions of the nodes: depths [nodes], or [3, nodes] if positions
         follow the grid of an image."""
         places = torch.from_numpy(self.positions)
         if model.in_grid:
@@ -63,13 +62,12 @@ class Pack:
 def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:
     """Divides samples into packs of at most `max_pack_tokens` distinct tokens.
 
-    Of all ways to cut the trie between two leaves it takes the one that computes the fewest tokens
-    twice, and of those one with the fewest packs. Samples stay whole and none is dropped: one that
-    is longer than the limit has a pack of its own, with others that add at most a quarter of the
-    limit to it."""
+    Cuts the trie between leaves so that the fewest tokens are computed twice, then with the fewest
+    packs. Samples stay whole and none is dropped: one longer than the limit gets its own pack, with
+    others that add at most a quarter of the limit."""
     tokens = [np.array(sample.completion.tokens, dtype=np.int64) for sample in samples]
-    # Big-endian bytes sort as their numbers do, and faster. Backwards, because then what a sample
-    # begins with comes after it and adds nothing.
+    # Big-endian bytes sort like their numbers, and faster. In reverse, so that prefixes of a sample
+    # come after it and add nothing.
     order = sorted(
         range(len(samples)), key=lambda i: tokens[i].astype(">i8").tobytes(), reverse=True
     )
@@ -87,14 +85,14 @@ def pack(samples: Sequence[Sample], max_pack_tokens: int) -> list[Pack]:
 
 
 def cut(lengths: Sequence[int], shared: Sequence[int], limit: int) -> list[int]:
-    """Returns where packs of sorted samples begin, 0 first, and the number of samples last.
+    """Returns the start index of each pack of sorted samples, and the number of samples last.
 
-    Sample i has `lengths[i]` tokens, the first `shared[i]` of them those of the sample before it;
-    a pack has at most `limit` distinct ones.
+    Sample i has `lengths[i]` tokens, of which the first `shared[i]` are shared with the previous
+    sample; a pack has at most `limit` distinct tokens.
 
     Dynamic programming: the least cost of samples [0, end) is that of [0, start) plus `shared` at
-    the start of its last pack. Which starts can still reach `end` is a window that only moves on,
-    so its least element is kept in a monotone queue, and all of it takes linear time."""
+    the start of its last pack. The starts that can still reach `end` are a sliding window, so its
+    minimum is kept in a monotone queue: linear time."""
     count = len(lengths)
     added = np.cumsum([0, *(n - s for n, s in zip(lengths, shared, strict=True))]).tolist()
 
@@ -103,7 +101,8 @@ def cut(lengths: Sequence[int], shared: Sequence[int], limit: int) -> list[int]:
         longest = lengths[start]
         return nodes <= (limit if longest <= limit else longest + limit // 4)
 
-    # Of the samples before each one: tokens computed twice, packs; and where the last pack begins.
+    # Best cost of the samples before each index (tokens computed twice, packs), and the start of
+    # the last pack.
     least, begins = [(0, 0)], [0]
     window: deque[tuple[tuple[int, int], int]] = deque()
     for end in range(1, count + 1):

@@ -1,6 +1,6 @@
 """Samples as separate sequences, padded to rows of one length.
 
-Models that cannot share beginnings train this way, and packs are measured against it."""
+Models without prefix sharing train this way; it is also the reference for packs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Rows:
 
     @property
     def paths(self) -> tuple[np.ndarray, ...]:
-        """Nodes [samples][prompt + response]: a token's place when rows follow one another."""
+        """Nodes [samples][prompt + response]: a token's index in the concatenated rows."""
         width = self.ids.shape[1]
         return tuple(
             row * width + np.arange(len(sample.completion.tokens))
@@ -52,7 +52,7 @@ class Rows:
 def pad(samples: Sequence[Sample], max_tokens: int) -> list[Rows]:
     """Divides samples into batches of similar length, each of at most `max_tokens` with padding.
 
-    Samples stay whole: one that is longer has a batch of its own."""
+    Samples stay whole: a longer one gets its own batch."""
     lengths = [len(sample.completion.tokens) for sample in samples]
     return [_rows([samples[i] for i in group]) for group in row_groups(lengths, max_tokens)]
 
@@ -60,7 +60,7 @@ def pad(samples: Sequence[Sample], max_tokens: int) -> list[Rows]:
 def row_groups(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Returns the indices of the sequences of each batch, the longest first."""
     groups: list[list[int]] = []
-    # The longest first: it is what the others of its group are padded to.
+    # The longest first: the others of its group are padded to its length.
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= max_tokens:
             groups[-1].append(i)

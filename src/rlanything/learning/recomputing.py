@@ -1,4 +1,4 @@
-"""Gradient checkpointing: layers whose activations are computed again in the backward pass."""
+"""Gradient checkpointing: recomputes the activations of layers in the backward pass."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlanything.engines.hf.model import LanguageModel
 
 
 def recomputable_layers(model: LanguageModel) -> Sequence[nn.Module]:
-    """Returns the decoder's layers that transformers declares fit to be computed twice.
+    """Returns the decoder's layers that transformers declares safe to recompute.
 
     Raises `ModelError` if it has none."""
     layers = [
@@ -35,11 +35,11 @@ def recomputable_layers(model: LanguageModel) -> Sequence[nn.Module]:
 def recomputed(layers: Sequence[nn.Module]) -> Iterator[None]:
     """Makes forward passes inside the context keep only the inputs of each layer.
 
-    transformers' own switch works in training mode alone, where dropout would be noise; this one
-    takes the layers as they are. It restores them afterwards: the sampler uses the same ones."""
+    transformers' own switch works only in training mode, where dropout would add noise; this one
+    works in any mode. It restores the layers afterwards, because the sampler uses them too."""
     own = [vars(layer).get("forward") for layer in layers]
     for layer in layers:
-        # The second time is not random either: dropout is off.
+        # Recomputing is deterministic: dropout is off.
         again: Any = partial(
             checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False
         )

@@ -1,4 +1,4 @@
-"""The reference model: what a role was when the run began, to which its updates may be held."""
+"""The reference model: a role's model at the start of the run, for the reference KL."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rlanything.engines.hf.model import LanguageModel
 
 @dataclass(frozen=True, slots=True)
 class ReferenceModel:
-    """The model that a run began with: a copy, or the model that learns without its adapters."""
+    """The model at the start of the run: a copy, or the trained model with its adapters off."""
 
     model: LanguageModel
-    """A model of its own that never trains or, with `adapters_off`, the one that learns."""
+    """A separate model that never trains or, with `adapters_off`, the trained one."""
     adapters_off: bool = False
-    """Whether the reference is the learning model with its adapters switched off. That needs no
-    copy, and is right where only adapters train and began as zero."""
+    """Whether the reference is the trained model with its adapters switched off. No copy is needed;
+    correct if only adapters train and they began at zero."""
 
     @contextmanager
     def reference(self) -> Iterator[None]:
-        """Makes `model` what the run began with, inside the context. Enter it before the forward
-        pass whose gradient is wanted, never between that and its backward pass."""
+        """Makes `model` the reference inside the context. Enter it before the forward pass that
+        needs a gradient, never between that and its backward pass."""
         if not self.adapters_off:
             yield
             return

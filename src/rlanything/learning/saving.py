@@ -1,7 +1,7 @@
-"""Optimizers on disk: safetensors by torch's distributed checkpoints, each seat its own shards. Any
-number of seats can read what any other number wrote.
+"""Optimizers on disk: safetensors by torch's distributed checkpoints, one shard per seat. A
+different number of seats can load them.
 
-torch's own file format would be unpickled; a run directory may come from somebody else."""
+Not torch's own file format, which is unpickled: a run directory may come from a stranger."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def save_optimizer(
     skipped: int,
     group: SeatGroup,
 ) -> None:
-    """Writes what AdamW remembers of named weights, and how many updates in a row were skipped."""
+    """Writes AdamW's state of named weights, and the number of consecutive skipped updates."""
     tensors = {SKIPPED: torch.tensor([skipped])}
     for name, weight in weights.items():
         if memory := optimizer.state.get(weight):
@@ -52,8 +52,8 @@ def load_optimizer(
     optimizer: torch.optim.Optimizer,
     group: SeatGroup,
 ) -> int:
-    """Makes AdamW remember what was saved, at however many seats, and returns how many updates in a
-    row had been skipped. Raises whatever damaged files make torch and safetensors raise."""
+    """Loads AdamW's saved state, with any number of seats, and returns the number of consecutive
+    skipped updates. Damaged files raise whatever torch and safetensors raise."""
     reader = HuggingFaceStorageReader(str(folder))
     known = reader.read_metadata().state_dict_metadata
     tensors = {SKIPPED: torch.zeros(1, dtype=torch.long)}
@@ -68,7 +68,7 @@ def load_optimizer(
     optimizer.state.clear()
     for name in remembered:
         memory = {moment: tensors[f"{name}.{moment}"] for moment in MOMENTS}
-        # Where its kernel is fused it counts steps on the device.
+        # A fused kernel counts steps on the device.
         device = weights[name].device if optimizer.defaults["fused"] else "cpu"
         step = tensors[f"{name}.{STEP}"][0].clone().to(device)
         optimizer.state[weights[name]] = {STEP: step} | memory
@@ -83,8 +83,8 @@ def _among(group: SeatGroup) -> dict[str, Any]:
 
 @contextmanager
 def _failing_plainly() -> Iterator[None]:
-    """Raises what went wrong at a seat, in place of a list of all that did; and says nothing of
-    there being one seat only, which is meant."""
+    """Raises the underlying error of one seat instead of a list of all, and hides the warning about
+    a single seat, which is intended."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         try:

@@ -1,7 +1,7 @@
 """The log-probs of trained tokens as one forward pass of one module.
 
-Sharded weights are gathered by hooks around `forward`: a decoder and a head that are called apart
-fail, and where they share their embeddings have a wrong gradient without a word."""
+Sharded weights are gathered by hooks around `forward`: calling decoder and head separately fails,
+or silently gives a wrong gradient if they share embeddings."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.trained_tokens import Batch, TrainedTokens
 
 MAX_LOGITS = 2**26
-"""Logits that are held at once, 256 MB in float32: beyond it their rows come in chunks, each of
-which is computed again in the backward pass. All rows of a large vocabulary can take 47 GB."""
+"""Logits in memory at once, 256 MB in float32: more rows are split into chunks, each recomputed in
+the backward pass. All rows of a large vocabulary can take 47 GB."""
 
 
 class TokenScorer(nn.Module):
-    """A model's decoder and head, as whatever scores tokens calls them."""
+    """A model's decoder and head as one module."""
 
     def __init__(self, model: LanguageModel, temperature: float) -> None:
         super().__init__()
@@ -31,11 +31,11 @@ class TokenScorer(nn.Module):
         self._temperature = temperature
 
     def forward(self, batch: Batch, tokens: TrainedTokens) -> tuple[Tensor, Tensor | None]:
-        """Returns the log-probs [tokens] of what was drawn, and the entropy [tokens] of what each
-        was drawn from; None in a pass without gradients, where nobody asks."""
+        """Returns the log-probs [tokens] of the sampled tokens and the entropy [tokens] of their
+        distributions; None for the entropy in a pass without gradients."""
         hidden = batch.hidden_states(self.model)
-        # Logits only where a token was chosen: memory follows responses, not prompts. (A look-up,
-        # because its gradient is summed in a fixed order.)
+        # Logits only where a token was sampled: memory scales with responses, not prompts. (An
+        # embedding lookup, because its gradient is summed in a fixed order.)
         states = functional.embedding(tokens.nodes, hidden)
         size = max(1, MAX_LOGITS // self.network.config.get_text_config(decoder=True).vocab_size)
         if len(states) <= size:
@@ -65,12 +65,13 @@ class TokenScorer(nn.Module):
     def _score(
         self, states: Tensor, allowed: list[tuple[int, ...]], rows: Tensor, ids: Tensor
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns both numbers of tokens that were drawn from `rows` of states [rows, hidden]."""
+        """Returns log-probs and entropies of tokens sampled from `rows` of states [rows,
+        hidden]."""
         logprobs = restricted_logprobs(self.model.logits(states), allowed, self._temperature)
         chosen = logprobs.flatten().gather(0, rows * logprobs.shape[1] + ids)
         if not torch.is_grad_enabled():
             return chosen, None
         with torch.no_grad():
-            # In place, and 0 where a token was not allowed: this is where an update holds most.
+            # In place, and 0 for disallowed tokens: this is the update's memory peak.
             finite = logprobs.masked_fill(logprobs.isneginf(), 0.0)
             return chosen, -finite.exp().mul_(finite).sum(-1)[rows]

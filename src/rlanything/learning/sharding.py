@@ -1,5 +1,5 @@
-"""Seats that hold a model together: each has a shard of every weight, and computes its own share
-of an update (FSDP2)."""
+"""FSDP sharding: each seat has a shard of every weight and computes its share of an update
+(FSDP2)."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class SeatGroup:
     rank: int = 0
     size: int = 1
     mesh: DeviceMesh | None = None
-    """The devices of all of them, of one dimension; None: there is one seat, and it keeps its
-    model whole, without a process group."""
+    """One-dimensional device mesh of all seats; None: a single seat, which keeps its model whole
+    and needs no process group."""
 
     @property
     def device_type(self) -> str:
-        """The kind of device that seats compute on: `cpu` or `cuda`."""
+        """Type of the seats' devices: `cpu` or `cuda`."""
         return "cpu" if self.mesh is None else self.mesh.device_type
 
     def shard(self, scorer: TokenScorer) -> TokenScorer:
-        """Leaves this seat its shard of a scorer's weights, be they trained or frozen.
+        """Shards a scorer's weights, trained and frozen, and keeps this seat's shard.
 
-        Build optimizers afterwards: parameters are others then. All seats call it in the same
-        order. One that has an outline only (`LanguageModel.outline`) is given its shard by seat 0.
+        Build optimizers afterwards, since parameters are replaced. All seats call it in the same
+        order. A seat with only an outline (`LanguageModel.outline`) receives its shard from seat 0.
         """
         if self.mesh is None:
             return scorer
         outlined = any(weights.is_meta for weights in scorer.parameters())
         given = self.total(float(outlined)) > 0
-        # The first seat keeps all weights until the others have theirs.
+        # Seat 0 keeps all weights until the others have theirs.
         full: dict[str, Any] = scorer.network.state_dict() if given and not outlined else {}
         policy = MixedPrecisionPolicy()
         if self.mesh.device_type != "cpu" and scorer.model.autocast is not None:
             policy = MixedPrecisionPolicy(scorer.model.autocast, torch.float32)
-        # A frozen tower stays whole: not every pass of every seat has an image to send through it.
+        # A frozen tower stays whole: not every pass on every seat has an image for it.
         tower = tower_weights(scorer.network)
         layers = [
             module
@@ -56,8 +56,8 @@ class SeatGroup:
             if isinstance(module, GradientCheckpointingLayer)
             and not {id(w) for w in tower.values()} & {id(w) for w in module.parameters()}
         ]
-        # What is inside comes first, the root last. None stays whole after its forward pass: one
-        # without a backward pass would leave it so, and the optimizer another's parameters.
+        # Inner modules first, the root last. All are resharded after forward: a pass without a
+        # backward pass would otherwise leave them whole, and the optimizer with other parameters.
         for module in (*reversed(layers), scorer):
             fully_shard(
                 module,
@@ -68,7 +68,7 @@ class SeatGroup:
             )
         for module in scorer.modules():
             if isinstance(module, FSDPModule):
-                # The loss is a mean over all seats' samples already: gradients add up.
+                # The loss is already a mean over all seats' samples, so gradients are summed.
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
         if given:
@@ -76,8 +76,8 @@ class SeatGroup:
         return scorer
 
     def gather_once(self, scorer: TokenScorer, last: bool) -> None:
-        """Leaves weights and gradients whole between the passes of a minibatch, until its `last`:
-        seats of processors have the memory, and talk by far more slowly than they compute."""
+        """Keeps weights and gradients whole between the passes of a minibatch, until its `last`:
+        CPU seats have the memory, and communicate much more slowly than they compute."""
         if self.device_type == "cpu":
             for module in scorer.modules():
                 if isinstance(module, FSDPModule):
@@ -86,19 +86,19 @@ class SeatGroup:
                     module.set_reshard_after_backward(last, recurse=False)
 
     def _give(self, scorer: TokenScorer, full: dict[str, Any], outlined: bool) -> None:
-        """Sends every seat its shards of what seat 0 has in full."""
+        """Sends every seat its shards of seat 0's full weights."""
         assert self.mesh is not None
         if outlined:
             scorer.to_empty(device=torch.device(self.mesh.device_type))
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
         set_model_state_dict(scorer.network, full if self.rank == 0 else {}, options=options)
-        # Angles of positions and the like are in no file, and none of the weights.
+        # Non-persistent buffers, such as rotary frequencies, are in no file and are not sharded.
         for buffer in scorer.network.buffers():
             distributed.broadcast(buffer, 0, group=self.mesh.get_group())
 
     def gathered(self, values: Sequence[float]) -> Tensor:
-        """Returns the numbers of all seats [seats, values], in float64 on the CPU; every seat calls
-        it with equally many."""
+        """Returns the numbers of all seats [seats, values], float64 on the CPU; every seat calls it
+        with the same number of values."""
         own = torch.tensor([list(values)], dtype=torch.float64)
         if self.mesh is None:
             return own
@@ -108,7 +108,7 @@ class SeatGroup:
         return torch.cat(everyone).cpu()
 
     def total(self, value: float) -> float:
-        """Returns the sum of a number over all seats, which each of them calls for."""
+        """Returns the sum of a number over all seats; every seat calls it."""
         return value if self.mesh is None else float(self.gathered([value]).sum())
 
 
@@ -124,10 +124,10 @@ def seats_of_world(device_type: str) -> SeatGroup:
 def move(
     modules: Sequence[nn.Module], optimizer: torch.optim.Optimizer, device: torch.device | str
 ) -> None:
-    """Puts modules, and what an optimizer remembers of their weights, on a device."""
+    """Moves modules and the optimizer state of their weights to a device."""
     for module in modules:
         module.to(device)
     for memory in optimizer.state.values():
         values: dict[str, Any] = memory
-        # Counts of steps stay where they are.
+        # Step counts stay where they are.
         memory.update({name: value.to(device) for name, value in values.items() if value.dim()})

@@ -1,5 +1,5 @@
-"""How an update's work is arranged in passes and shared among seats: the same at every seat, and
-known before any of them begins."""
+"""Division of an update into passes and among seats: the same on every seat, and known in
+advance."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Pass:
 
     batch: Batch
     mean_over: float
-    """The number of samples in its minibatch, over which the loss is a mean. Infinite: the pass
-    weighs nothing, and only keeps a seat in step with others that have more to do."""
+    """Number of samples in its minibatch, over which the loss is averaged. Infinite: a padding pass
+    with no weight, which keeps seats in step."""
 
     @property
     def counts(self) -> bool:
@@ -41,8 +41,8 @@ def arrange(
 ) -> list[Minibatch]:
     """Returns the work of an update on (task id, sample) pairs.
 
-    Minibatches are made of whole tasks, in seeded order. Samples of advantage 0 carry no signal
-    and are refused: the caller decides what trains. So are samples without a prompt."""
+    Minibatches consist of whole tasks, in seeded order. Samples with advantage 0 carry no signal
+    and are refused, as are samples without a prompt: the caller selects what trains."""
     if not all(sample.trains for _, sample in samples):
         raise ValueError("a sample of advantage 0 must not reach the learner")
     if not all(sample.completion.prompt_ids for _, sample in samples):
@@ -55,11 +55,11 @@ def arrange(
 
 
 def share(work: Sequence[Minibatch], seats: int) -> list[list[Minibatch]]:
-    """Returns each seat's part of all minibatches: the longest pass first, to the seat that has the
-    least to compute; a seat's own stay in their order.
+    """Returns each seat's part of all minibatches: longest pass first, to the seat with the least
+    work; a seat's passes stay in order.
 
-    Every seat has equally many passes in a minibatch, or the others would wait for it without end:
-    where it has fewer, it computes the smallest one again, for nothing."""
+    Every seat has the same number of passes per minibatch, or the others would wait forever: a seat
+    with fewer repeats its smallest pass without weight."""
     shares: list[list[Minibatch]] = [[] for _ in range(seats)]
     for minibatch in work:
         sizes = [each.batch.computed_tokens for each in minibatch]

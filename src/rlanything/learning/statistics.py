@@ -14,7 +14,7 @@ from rlanything.learning.sharding import SeatGroup
 from rlanything.learning.trained_tokens import Batch
 
 ALIKE = (0.9, 1.1)
-"""Ratios of two computations of one probability that pass for rounding."""
+"""Range of the ratio between two computations of one probability that counts as rounding."""
 
 
 def _mean(total: float, count: int) -> float | None:
@@ -23,8 +23,8 @@ def _mean(total: float, count: int) -> float | None:
 
 @dataclass(slots=True)
 class Mismatch:
-    """The distance between the sampler's log-probs and those that the learner computes with the
-    same weights. Kernels and number formats may differ; the weights must not."""
+    """The mismatch between the sampler's log-probs and the learner's with the same weights. Kernels
+    and number formats may differ; the weights must not."""
 
     tokens: int = 0
     difference: float = 0.0
@@ -33,9 +33,9 @@ class Mismatch:
     kl: float = 0.0
 
     def add(self, learner: Tensor, sampler: Tensor) -> None:
-        """Adds tokens by both their log-probs, each [tokens]."""
+        """Adds tokens with their learner and sampler log-probs, each [tokens]."""
         log_ratio = learner.double() - sampler.double()
-        # What is no number says nothing of the others; the update that has it is skipped.
+        # NaN tokens must not spoil the others; an update that has them is skipped.
         log_ratio = log_ratio[~log_ratio.isnan()]
         if not len(log_ratio):
             return
@@ -44,7 +44,7 @@ class Mismatch:
         self.difference += float(log_ratio.abs().sum())
         self.largest = max(self.largest, float(log_ratio.abs().max()))
         self.outside += int(((ratio < ALIKE[0]) | (ratio > ALIKE[1])).sum())
-        # k3 again: tokens are the sampler's, so this is its divergence from the learner.
+        # k3 again: the sampler drew the tokens, so this is its divergence from the learner.
         self.kl += float((log_ratio.expm1() - log_ratio).sum())
 
     def statistics(self) -> Statistics:
@@ -73,18 +73,18 @@ class Totals:
     clipped: int = 0
     kl: float = 0.0
     reference_kl: float | None = None
-    """None: there is no reference model."""
+    """Sum of the reference KL; None without a reference model."""
     entropy: float = 0.0
     mismatch: Mismatch = field(default_factory=Mismatch)
 
     def add(self, batch: Batch, loss: Tensor, outputs: LossOutputs, entropy: Tensor) -> None:
-        """Adds a forward pass; `entropy` [tokens] is that of the distributions drawn from."""
+        """Adds a forward pass; `entropy` [tokens] is that of the sampled distributions."""
         self.loss += loss.item()
         self.samples += len(batch.samples)
         self.sample_tokens += sum(len(path) for path in batch.paths)
         self.computed_tokens += batch.computed_tokens
         if not isfinite(self.loss):
-            # The update will be skipped, and its ratios would make the means of all others NaN.
+            # The update will be skipped, and its ratios would turn all means into NaN.
             return
         self.tokens += len(outputs.ratio)
         if len(outputs.ratio):
@@ -97,18 +97,19 @@ class Totals:
             self.entropy += float(entropy.sum())
 
     def end_of_update(self, norm: float) -> None:
-        """Closes an update whose gradient had this norm before it was scaled down."""
+        """Ends an update; `norm` is its gradient norm before clipping."""
         self.losses.append(self.loss)
         self.norms.append(norm)
         self.loss = 0.0
 
     def skip_update(self) -> None:
-        """Counts an update that was not finite and leaves it out of the means."""
+        """Counts a skipped non-finite update and leaves it out of the means."""
         self.skipped += 1
         self.loss = 0.0
 
     def merge(self, group: SeatGroup) -> None:
-        """Makes each seat's sums those of all seats. Losses and norms are everybody's already."""
+        """Replaces each seat's sums by the sums over all seats. Losses and norms are already
+        global."""
         reference = self.reference_kl
         own = [getattr(part, name) for part, names in self._merged() for name in names]
         everyone = group.gathered([*own, reference or 0.0, reference is not None])

@@ -1,4 +1,4 @@
-"""The tokens of a batch that train: where each is predicted, and what it weighs."""
+"""The trained tokens of a batch: position of their prediction, and weight."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rlanything.records import Sample
 
 
 class Batch(Protocol):
-    """Whole samples that are computed in one forward pass: a `Pack` or `Rows`."""
+    """Whole samples computed in one forward pass: a `Pack` or `Rows`."""
 
     @property
     def samples(self) -> tuple[Sample, ...]: ...
 
     @property
     def paths(self) -> Sequence[np.ndarray]:
-        """Nodes [samples][prompt + response] that the tokens are computed at."""
+        """Nodes [samples][prompt + response] at which the tokens are computed."""
         ...
 
     @property
@@ -37,33 +37,33 @@ class Batch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TrainedTokens:
-    """The response tokens that were really chosen, [tokens], and the distributions that they were
-    chosen from, [rows]: several may come from one."""
+    """The sampled response tokens, [tokens], and the distributions they were sampled from, [rows];
+    several tokens may share a distribution."""
 
     nodes: Tensor
     """[rows], the node whose hidden state predicts the token."""
     allowed: list[tuple[int, ...]]
-    """[rows], the token ids that could be chosen; empty: all."""
+    """[rows], the allowed token ids; empty: all."""
     rows: Tensor
-    """[tokens], the row that each token was drawn from."""
+    """[tokens], the row that each token was sampled from."""
     ids: Tensor
-    """[tokens], what was drawn."""
+    """[tokens], the sampled token ids."""
     samples: Tensor
     """[tokens], the number of the token's sample in the batch."""
     old_logprobs: Tensor
-    """[tokens], the sampler's."""
+    """[tokens], the sampler's log-probs."""
     advantages: Tensor
     """[tokens]"""
     weights: Tensor
-    """[tokens], their share in the mean over samples of means over tokens."""
+    """[tokens], weights in the mean over samples of means over tokens."""
 
 
 def trained_tokens(batch: Batch, mean_over: float, device: torch.device) -> TrainedTokens:
-    """Returns the tokens of a batch that train, on `device`; its loss is part of a mean over
-    `mean_over` samples (infinite: it weighs nothing).
+    """Returns the trained tokens of a batch on `device`; its loss is part of a mean over
+    `mean_over` samples (infinite: weight 0).
 
-    A token that had no alternative was not sampled: it neither counts nor dilutes its sample's
-    mean. A sample of such tokens only is 0, and counts."""
+    A token without an alternative was not sampled and is left out of its sample's mean. A sample
+    with only such tokens has loss 0 and counts."""
     row_of: dict[tuple[int, tuple[int, ...]], int] = {}
     rows, ids, samples = [], [], []
     old, advantages, weights = [], [], []

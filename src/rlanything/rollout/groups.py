@@ -1,4 +1,4 @@
-"""The rollout groups of one iteration, and the samples that come of them."""
+"""The rollout groups of one iteration, and their samples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ScheduledTask:
     slot: str
     task: Task
     candidate: bool
-    """Whether it is a slot's pending candidate rather than its active task."""
+    """Whether it is a slot's pending candidate, not its active task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class RolloutGroup:
     scheduled: ScheduledTask
     judged: tuple[JudgedTrajectory, ...]
     accuracy: float
-    """The share of the trajectories that were won."""
+    """Share of the trajectories that were won."""
     signals: TaskSignals
     unplayable: int = 0
-    """Rollouts that could not be played, and are missing here."""
+    """Number of rollouts that could not be played and are missing here."""
 
     @property
     def proven_accuracy(self) -> float:
-        """The accuracy that the curriculum decides by: an unplayable rollout counts as failed."""
+        """Accuracy for the curriculum: an unplayable rollout counts as lost."""
         if not self.unplayable:
             return self.accuracy
         won = sum(member.trajectory.outcome == 1 for member in self.judged)
@@ -52,8 +52,8 @@ class RolloutGroup:
         return tuple(member for member in self.judged if member.trajectory.outcome == -1)
 
     def samples(self, role: str) -> Iterator[Sample]:
-        """Yields what a role trains on: every judgement of a judge, every response of the role that
-        acts, whose advantage is not 0; an empty one teaches nothing."""
+        """Yields a role's samples with a nonzero advantage: judgements for a judge, responses for
+        the acting role. Empty completions are left out."""
         return self._judgements(role) if role in self.signals.judges else self._responses()
 
     def _responses(self) -> Iterator[Sample]:
@@ -78,7 +78,7 @@ class RolloutGroup:
 
 
 def shuffled(samples: Sequence[tuple[str, Sample]], seed: int) -> list[tuple[str, Sample]]:
-    """Returns (task id, sample) pairs with advantages dealt out anew: training on nothing."""
+    """Returns (task id, sample) pairs with shuffled advantages: training on noise."""
     order = np.random.default_rng(seed).permutation(len(samples))
     return [
         (task, replace(sample, advantage=samples[other][1].mean_advantage))
@@ -92,9 +92,9 @@ def grouped(
     signals: Callable[[Sequence[JudgedTrajectory]], TaskSignals],
     unplayable: Sequence[str] = (),
 ) -> list[RolloutGroup]:
-    """Returns one group per scheduled task, in their order; a task none of whose rollouts ended has
-    none. `signals` computes what the judged trajectories of one task teach; `unplayable`: the task
-    of every rollout that could not be played."""
+    """Returns one group per scheduled task, in order; a task without a finished rollout has none.
+    `signals` computes the advantages for the judged trajectories of one task; `unplayable`: the
+    task of every rollout that could not be played."""
     missing = Counter(unplayable)
     by_task: dict[str, list[JudgedTrajectory]] = defaultdict(list)
     for member in judged:

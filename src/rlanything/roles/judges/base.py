@@ -1,4 +1,4 @@
-"""The judge's interface, and the judges that need no language model."""
+"""The judge interface, and judges without a language model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajecto
 OnJudgements: TypeAlias = Callable[[int], None]
 """Called with each number of judgements made, for a progress bar."""
 ScoreFunction: TypeAlias = Callable[[Trajectory, int], int | tuple[int, str]]
-"""Scores step i of a trajectory: +1, -1, or 0 for no verdict; or such a score and the reason."""
+"""Scores step i of a trajectory: +1, -1, or 0 for no verdict; or a pair of score and reason."""
 
 
 class JudgeError(ValueError):
@@ -24,12 +24,12 @@ class JudgeError(ValueError):
 
 @runtime_checkable
 class Judge(Protocol):
-    """A judge (generative reward model): scores every step, and says what the scores teach.
+    """A judge (generative reward model): scores every step, and turns the scores into signals.
 
     Inherit `StepJudge` to have `signals` and `counts` of a judge that scores steps one by one."""
 
     samples: int
-    """m, the judgements of each step."""
+    """m, the number of judgements per step."""
 
     def judge(
         self,
@@ -37,18 +37,18 @@ class Judge(Protocol):
         seed: int,
         on_judgements: OnJudgements | None = None,
     ) -> list[JudgedTrajectory]:
-        """Returns the trajectories, in their order, with m judgements for every step."""
+        """Returns the trajectories in order, with m judgements for every step."""
         ...
 
     def signals(
         self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
     ) -> TaskSignals:
-        """Returns the advantages that the judged trajectories of one task give policy and judge."""
+        """Returns the advantages of policy and judge from the judged trajectories of one task."""
         ...
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
-        """Returns measures of this kind of judge beyond the diagnostics: by task and measure, hits
-        and of how many."""
+        """Returns the judge's own measures beyond the diagnostics: by task and measure, hits and
+        total."""
         ...
 
 
@@ -60,11 +60,11 @@ class StepJudge:
     def signals(
         self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
     ) -> TaskSignals:
-        """Returns the advantages that the judged trajectories of one task give policy and judge."""
+        """Returns the advantages of policy and judge from the judged trajectories of one task."""
         return group_signals(judged, {"judge": [member.scores for member in judged]}, settings)
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
-        """Returns nothing: the diagnostics say all there is to say of step scores."""
+        """Returns nothing: the diagnostics cover step scores."""
         del judged
         return {}
 
@@ -75,8 +75,7 @@ def group_signals(
     settings: FeedbackSettings,
     weights: Mapping[str, float] = MappingProxyType({}),
 ) -> TaskSignals:
-    """Returns what `task_signals` makes of the trajectories of one task and the scores of these
-    judges."""
+    """Returns `task_signals` of the trajectories of one task with the scores of these judges."""
     trajectories = [member.trajectory for member in judged]
     return task_signals(
         [trajectory.outcome for trajectory in trajectories],
@@ -90,15 +89,15 @@ def group_signals(
 
 
 class FunctionJudge(StepJudge):
-    """A judge that is a function of yours: `function(trajectory, i)` scores step i, once (m = 1).
+    """A judge made from a function: `function(trajectory, i)` scores step i, once (m = 1).
 
-    The function returns +1 or -1, 0 where it has no verdict, or a pair of such a score and the
-    reason, which the report shows. It must not depend on chance: a resumed run calls it again."""
+    The function returns +1 or -1, 0 for no verdict, or a pair of score and reason, which the report
+    shows. It must be deterministic: a resumed run calls it again."""
 
     samples = 1
 
     def __init__(self, function: ScoreFunction) -> None:
-        """Raises `JudgeError` for what cannot be called."""
+        """Raises `JudgeError` if the function is not callable."""
         if not callable(function):
             raise JudgeError(f"{function!r:.80} is no function: give one of (trajectory, i)")
         self.__wrapped__ = function
@@ -116,7 +115,7 @@ class FunctionJudge(StepJudge):
     ) -> list[JudgedTrajectory]:
         """Returns the trajectories with one judgement of each step, [trajectories][steps][1].
 
-        Raises `JudgeError` where the function fails, and for a value that is no score."""
+        Raises `JudgeError` if the function fails or returns a value that is not a score."""
         del seed
         judged: list[JudgedTrajectory] = []
         for trajectory in trajectories:
@@ -139,7 +138,7 @@ class FunctionJudge(StepJudge):
             ) from error
         pair = returned if isinstance(returned, tuple) else (returned, "")
         score, reason = pair if len(pair) == 2 else (pair, "")
-        # False would pass for 0, no verdict.
+        # False would otherwise pass for 0, no verdict.
         if score not in (-1, 0, 1) or isinstance(score, (bool, np.bool_)):
             raise JudgeError(
                 f"judge {self.name} returned {score!r:.40} for step {i} of {trajectory.id}: return "

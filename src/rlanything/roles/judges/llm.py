@@ -18,7 +18,7 @@ PARALLEL_TRAJECTORIES = 128
 
 
 class LLMJudge(StepJudge):
-    """A judge that is a language model: reasoning, then a score in a box, m times a step."""
+    """A language model as a judge: reasoning, then a boxed score, m times per step."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class LLMJudge(StepJudge):
         screenshots: bool = False,
         score_first: bool = False,
     ) -> None:
-        """`samples`: m; `screenshots`: whether it is shown those before and after a step;
+        """`samples`: m; `screenshots`: whether it sees those before and after a step;
         `score_first`: whether answers begin with their score, as in `score_of`."""
         self._chat_model = chat_model
         self._domain = domain
@@ -45,8 +45,8 @@ class LLMJudge(StepJudge):
         on_judgements: OnJudgements | None = None,
     ) -> list[JudgedTrajectory]:
         """Returns m judgements for every step, [trajectories][steps][m]."""
-        # Longest first: those still to be judged are then neighbours in the engine's cache, which
-        # reads neighbours without copying them.
+        # Longest first: trajectories still to be judged are then contiguous in the engine's cache,
+        # which avoids copying.
         order = sorted(range(len(trajectories)), key=lambda i: -len(trajectories[i].steps))
         judged: dict[int, JudgedTrajectory] = {}
         for start in range(0, len(order), PARALLEL_TRAJECTORIES):
@@ -62,9 +62,9 @@ class LLMJudge(StepJudge):
         seed: int,
         on_judgements: OnJudgements | None = None,
     ) -> list[tuple[Judgement, ...]]:
-        """Returns m judgements of the last step of each trajectory, [trajectories][m]; what came
-        before it is read and not judged. The same as `judge` gives that step for the same id and
-        seed, but for rounding. Each must have a step."""
+        """Returns m judgements of the last step of each trajectory, [trajectories][m]; earlier
+        steps are context only. Equal to `judge` on that step for the same id and seed, up to
+        rounding. Each trajectory must have a step."""
         judged: list[tuple[Judgement, ...]] = []
         for start in range(0, len(trajectories), PARALLEL_TRAJECTORIES):
             chunk = trajectories[start : start + PARALLEL_TRAJECTORIES]
@@ -76,7 +76,7 @@ class LLMJudge(StepJudge):
         return judged
 
     def pop_usage(self) -> dict[str, int]:
-        """Returns what was asked of its model since the last call, by name."""
+        """Returns the requests and tokens of its model since the last call, by name."""
         return self._chat_model.pop_usage()
 
     def _judge_chunk(
@@ -85,7 +85,7 @@ class LLMJudge(StepJudge):
         seed: int,
         on_judgements: OnJudgements | None,
     ) -> list[JudgedTrajectory]:
-        """Judges step by step over all trajectories: a prompt then begins like the one before."""
+        """Judges step by step over all trajectories: each prompt then extends the one before."""
         quoted = [[_defused(step) for step in each.steps] for each in trajectories]
         results: list[list[tuple[Judgement, ...]]] = [[] for _ in trajectories]
         for index in range(max((len(steps) for steps in quoted), default=0)):
@@ -103,7 +103,7 @@ class LLMJudge(StepJudge):
     def _ask(
         self, asked: Sequence[tuple[Trajectory, Sequence[Step]]], seed: int
     ) -> list[tuple[Judgement, ...]]:
-        """Returns judgements of the last of each one's steps, which are defused."""
+        """Returns judgements of the last step of each trajectory, with scores in it defused."""
         questions = [self._question(trajectory, steps, seed) for trajectory, steps in asked]
         return [
             tuple(Judgement(each, score_of(each, self._score_first)) for each in group)
@@ -123,7 +123,7 @@ class LLMJudge(StepJudge):
 
 
 def _defused(step: Step) -> Step:
-    """Returns the step with nothing in it that reads as a score, in whatever text."""
+    """Returns the step without any text that could be read as a score."""
     return replace(
         step,
         observation=without_scores(step.observation),

@@ -1,6 +1,6 @@
 """The oracle judge: the domain's own step labels, made wrong at a given rate.
 
-A diagnostic: it separates what the policy learns from how good the judge is."""
+A diagnostic: it separates the policy's learning from the judge's quality."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OracleJudge(StepJudge):
     """Scores every step with its label, each judgement flipped with probability `noise`."""
 
     def __init__(self, domain: Domain, samples: int, noise: float = 0.0) -> None:
-        """Raises `JudgeError` unless noise lies in [0, 1]."""
+        """Raises `JudgeError` unless noise is in [0, 1]."""
         if not isinstance(noise, int | float) or not 0 <= noise <= 1:
             raise JudgeError(f"judge.options.noise is {noise!r:.40}: give a number from 0 to 1")
         self.samples = samples
@@ -33,7 +33,7 @@ class OracleJudge(StepJudge):
     ) -> list[JudgedTrajectory]:
         """Returns m judgements for every step, [trajectories][steps][m], without text or tokens.
 
-        Raises `DomainError` where the domain has no labels."""
+        Raises `DomainError` if the domain has no labels."""
         judged: list[JudgedTrajectory] = []
         for trajectory in trajectories:
             labels = self._domain.oracle(trajectory.task, trajectory.steps)

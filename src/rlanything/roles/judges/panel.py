@@ -1,4 +1,4 @@
-"""Several judges of the same steps, each under the name of its role."""
+"""A panel of judges that score the same steps, each under its role's name."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from rlanything.roles.judges.base import Judge, OnJudgements, group_signals
 
 @dataclass(frozen=True, slots=True)
 class JudgePanel:
-    """The judges of a run: each of them scores every step. Without any, no step has a score."""
+    """The judges of a run, each of which scores every step. An empty panel gives no scores."""
 
     judges: Mapping[str, Judge]
-    """By the name of their role, in the order of the recipe."""
+    """Judges by role name, in the order of the recipe."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Weight of each judge's mean score of a step; 1 for a judge that is not named."""
+    """Weight of each judge's mean score of a step, by name; default 1."""
 
     @property
     def samples(self) -> int:
@@ -46,8 +46,8 @@ class JudgePanel:
     def signals(
         self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
     ) -> TaskSignals:
-        """Returns the advantages that the judged trajectories of one task give to the policy and,
-        by its own scores, to each judge. A single judge decides about the policy's too."""
+        """Returns the advantages of the policy and, from its own scores, of each judge for the
+        judged trajectories of one task. A single judge also decides the policy's."""
         if not self.judges:
             scores = {"": [one.scores for one in judged]}
             return replace(group_signals(judged, scores, settings), judges={})
@@ -66,7 +66,7 @@ class JudgePanel:
     def counts(
         self, judged: Sequence[JudgedTrajectory]
     ) -> dict[str, dict[str, dict[str, tuple[int, int]]]]:
-        """Returns by judge what its `counts` returns of its own judgements."""
+        """Returns each judge's `counts` of its own judgements, by name."""
         return {
             name: judge.counts([one.only(name) for one in judged])
             for name, judge in self.judges.items()
@@ -74,13 +74,13 @@ class JudgePanel:
 
 
 def _signed(judged: JudgedTrajectory, judge: str) -> JudgedTrajectory:
-    """Returns the trajectory with judgements that say which judge wrote them."""
+    """Returns the trajectory with the judge's name in its judgements."""
     rows = (tuple(replace(each, by=judge) for each in step) for step in judged.judgements)
     return JudgedTrajectory(judged.trajectory, tuple(rows))
 
 
 def _joined(trajectory: Trajectory, given: Sequence[JudgedTrajectory]) -> JudgedTrajectory:
-    """Returns the trajectory with the judgements that each judge gave its steps, judge by judge."""
+    """Returns the trajectory with all judges' judgements of its steps, judge by judge."""
     if not given:
         return JudgedTrajectory(trajectory, ((),) * len(trajectory.steps))
     rows = zip(*(one.judgements for one in given), strict=True)
@@ -88,6 +88,6 @@ def _joined(trajectory: Trajectory, given: Sequence[JudgedTrajectory]) -> Judged
 
 
 def _of_one(signals: TaskSignals) -> tuple[tuple, ...]:
-    """Returns the advantages of the judge that gave the signals, which does not know its role."""
+    """Returns the advantages in a single judge's signals; the judge does not know its role name."""
     [own] = signals.judges.values()
     return own

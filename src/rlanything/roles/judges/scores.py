@@ -1,4 +1,4 @@
-"""Reads the score of a judgement."""
+"""Parsing of a judgement's score."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlanything.records import Completion
 
 _SCORES = {"1": 1, "+1": 1, "-1": -1}
 _SIGNS = str.maketrans("\uff0b\uff0d\u2212\uff11", "+--1")
-"""Plus, minus and one as full-width forms have them, and the minus of mathematics."""
+"""Full-width plus, minus and one, and the mathematical minus, to ASCII."""
 _FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|boldsymbol)\s*\{([^{}\\]*)\}")
 _BOX = re.compile(r"\\boxed\{[ \t\r\n]*(\+?1|-1)[ \t\r\n]*\}")
 _BRACE = re.compile(r"(\\boxed\s*)?\{|\}")
@@ -19,17 +19,16 @@ _STATED = re.compile(
     rf"(?:{'|'.join(sorted(_NAMES))})\s*(?:[:=\uff1a]|is\b)\s*(\S+?)\.?\s*$",
     re.IGNORECASE,
 )
-"""A line that ends in what it says the score is."""
+"""A line that ends with a named score."""
 _LINES, _LONGEST_LINE = 100, 400
-"""Number of last lines that are read for it, and their length in characters."""
+"""Number of last lines searched for it, and their maximum length in characters."""
 _MARKUP = re.compile(r"[*_`#$]+")
 
 
 def score_of(completion: Completion, score_first: bool = False) -> int:
-    """Returns the score of a judgement; 0 where its answer has none, or was cut off: what it would
-    have said is not known.
+    """Returns the score of a judgement; 0 if its answer has none or was truncated.
 
-    `score_first`: its answers begin with their score, so that a cut one that does has it too."""
+    `score_first`: answers begin with their score, so a truncated one may still have it."""
     if completion.stop_reason == "length":
         begins = completion.answer.lstrip().startswith("\\boxed")
         if not (score_first and begins):
@@ -38,11 +37,11 @@ def score_of(completion: Completion, score_first: bool = False) -> int:
 
 
 def parse_score(text: str) -> int:
-    r"""Returns the score of an answer: +1 or -1 from its last `\boxed{...}`, or, where there is no
-    box, from its JSON object (`{"score": 1}`) or its line that names it (`Score: 1`).
+    r"""Returns the score of an answer: +1 or -1 from its last `\boxed{...}`, or, without a box,
+    from its JSON object (`{"score": 1}`) or a line that names it (`Score: 1`).
 
-    0 if that box holds anything but a score, is not closed, or lies within another box, and if what
-    is named is no score or not the same everywhere."""
+    0 if that box holds anything but a score, is not closed, or is nested in another box, and if the
+    named values are not scores or disagree."""
     start = text.rfind("\\boxed")
     if start < 0:
         return _named_score(text)
@@ -53,7 +52,7 @@ def parse_score(text: str) -> int:
 
 
 def _named_score(text: str) -> int:
-    """Returns the score that an answer without a box names, where it names one and no other."""
+    """Returns the score that an answer without a box names, if it names exactly one."""
     lines = [line for line in text.splitlines()[-_LINES:] if len(line) <= _LONGEST_LINE]
     stated = (_STATED.search(_MARKUP.sub("", line)) for line in lines)
     named = [*(each[1] for each in stated if each), *_keyed(text)]
@@ -62,7 +61,7 @@ def _named_score(text: str) -> int:
 
 
 def _keyed(text: str) -> list[object]:
-    """Returns what the JSON object in an answer has under names of a score."""
+    """Returns the values of score keys in the JSON object of an answer."""
     start, end = text.find("{"), text.rfind("}") + 1
     try:
         pairs = json.loads(text[start:end], object_pairs_hook=list) if 0 <= start < end else []
@@ -72,13 +71,13 @@ def _keyed(text: str) -> list[object]:
 
 
 def _score(value: object) -> int:
-    # True would pass for 1.
+    # True would otherwise pass for 1.
     written = value if isinstance(value, str) else str(value) if type(value) is int else ""
     return _SCORES.get(written.translate(_SIGNS).strip(), 0)
 
 
 def _ends_in_a_box(text: str) -> bool:
-    """Whether a box that opens in the text is still open at its end."""
+    """Returns whether a box that opens in the text is still open at its end."""
     open_braces: list[bool] = []  # whether each belongs to a box
     for brace in _BRACE.finditer(text):
         if brace[0] != "}":

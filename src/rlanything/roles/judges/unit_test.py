@@ -1,4 +1,4 @@
-"""A judge that writes tests: passing or failing one is the score of a program."""
+"""A judge that writes unit tests: passing or failing them scores a program."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.seeds import derive
 
 UT, DETECT = "UT", "Detect"
-"""The paper's names."""
+"""The paper's names of the measures."""
 
 
 class UnitTestJudge:
-    """Writes m tests a task with a language model; every rollout of the task is scored by them."""
+    """Writes m tests per task with a language model; they score every rollout of the task."""
 
     def __init__(
         self, chat_model: ChatModel, domain: Domain, sampling: Sampling, samples: int
@@ -37,8 +37,8 @@ class UnitTestJudge:
         seed: int,
         on_judgements: Callable[[int], None] | None = None,
     ) -> list[JudgedTrajectory]:
-        """Returns [trajectories][1][m]: judgements of one task are the same objects for all its
-        trajectories, but for their scores."""
+        """Returns [trajectories][1][m]: judgements of one task are shared by all its trajectories,
+        except for their scores."""
         groups = _by_task(trajectories)
         tasks = {task: trajectories[members[0]].task for task, members in groups.items()}
         answers = self.write_tests(list(tasks.values()), seed)
@@ -47,7 +47,7 @@ class UnitTestJudge:
             responses = [trajectories[i].steps[0].response for i in members]
             table = self._domain.run_tests(tasks[name], responses, list(map(test_in, tests)))
             for i, scores in zip(members, table, strict=True):
-                # Without scores where a test says nothing of the task.
+                # Without scores if tests do not apply to the task.
                 written = tests if scores else ()
                 row = tuple(Judgement(*each) for each in zip(written, scores, strict=True))
                 judged[i] = JudgedTrajectory(trajectories[i], (row,))
@@ -71,7 +71,7 @@ class UnitTestJudge:
     def signals(
         self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
     ) -> TaskSignals:
-        """Returns the advantages of the programs of one task and of the tests written for it."""
+        """Returns the advantages of the programs of one task and of the tests for it."""
         return unit_test_signals(
             [each.trajectory.outcome for each in judged],
             _table(judged),
@@ -81,10 +81,10 @@ class UnitTestJudge:
         )
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
-        """Returns by task, of its m tests: UT, those that all correct programs pass; Detect, those
-        among them that all wrong ones fail. A task without a correct program says nothing of its
-        tests, and Detect needs a wrong one; a test is left out of both where the sandbox failed for
-        some program, but not for all: it then is as one that cannot be read."""
+        """Returns counts of the m tests by task: UT, tests that all correct programs pass; Detect,
+        those of them that all wrong programs fail. UT needs a correct program, Detect also a wrong
+        one. A test is left out of both if the sandbox failed for some programs only; if it failed
+        for all, the test counts as unreadable."""
         counts: dict[str, dict[str, tuple[int, int]]] = {}
         for name, members in _by_task([each.trajectory for each in judged]).items():
             group = [judged[i] for i in members]
@@ -101,7 +101,7 @@ class UnitTestJudge:
 
 
 def test_in(written: Completion) -> str:
-    """Returns the test in an answer; nothing where it was cut off, which may be another test."""
+    """Returns the test in an answer; empty if it was truncated, which may make it another test."""
     return "" if written.stop_reason == "length" else written.answer
 
 
