@@ -6,9 +6,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The other distributions of this repository; rlanything-gyms takes an extra, Ray and vLLM have
-# environments of their own.
-NEIGHBOURS := $(filter-out %-gyms %-ray %-vllm,$(wildcard packages/*))
+# The other distributions of this repository; rlanything-gyms takes an extra, Ray has an
+# environment of its own, and rlanything-vllm comes without vLLM: its settings can be planned with.
+NEIGHBOURS := $(filter-out %-gyms %-ray,$(wildcard packages/*))
 
 # No input: on a machine without a terminal a question would hang the build.
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,14 +21,9 @@ def recipes(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
 ) -> None:
     """List the recipes that ship: `rlanything train NAME` runs one from any folder."""
-    from rlanything.config.recipe import load_recipe
     from rlanything.config.shipped import shipped_recipes
 
-    loaded = {name: (what, load_recipe(name)) for name, what in shipped_recipes().items()}
-    rows = [
-        {"name": name, "what": what, "domain": recipe.domain.name, "needs": _needs(recipe)}
-        for name, (what, recipe) in loaded.items()
-    ]
+    rows = [_row(name, what) for name, what in shipped_recipes().items()]
     if as_json:
         write_json({"recipes": rows})
         return
@@ -44,10 +40,24 @@ def recipes(
         table.add_row(row["name"], row["needs"] or "-", row["what"])
     show(table)
     show(
-        "\nThe first three take minutes on two CPU cores. [name]: an extra, as in "
+        "\nThe first take minutes on two CPU cores. [name]: an extra, as in "
         "`pip install 'rlanything[name]'`; model: its weights, downloaded or made first; "
         "`rlanything plan NAME` estimates memory and time."
     )
+
+
+def _row(name: str, what: str) -> dict[str, str | None]:
+    """Returns a row of the list. A recipe that needs a package which is not installed has no domain
+    here: it cannot be read."""
+    from rlanything.config.recipe import RecipeError, load_recipe
+
+    try:
+        recipe = load_recipe(name)
+    except RecipeError as error:
+        extra = re.search(r"rlanything(\[[\w-]+\])", str(error))
+        needs = extra[1] if extra else "see `rlanything train`"
+        return {"name": name, "what": what, "domain": None, "needs": needs}
+    return {"name": name, "what": what, "domain": recipe.domain.name, "needs": _needs(recipe)}
 
 
 def _needs(recipe: Recipe) -> str:
@@ -56,8 +66,6 @@ def _needs(recipe: Recipe) -> str:
     from rlanything.plugins import extras_of
 
     needs = [f"[{extra}]" for extra in extras_of("domain", recipe.domain.name)]
-    if recipe.domain.name == "osworld":
-        needs.append("make osworld")
     shipped = {*NAMES, *recipe.roles}  # a role's model may be that of another
     if any(role.model not in shipped for role in recipe.model_sections):
         needs.append("model")
