@@ -142,3 +142,17 @@ def test_the_command_lists_them(monkeypatch):
     assert [line.split()[0] for line in table.splitlines() if line[:1].strip()][1] == "guess"
     assert max(map(len, table.splitlines())) <= 80
     assert len(table.splitlines()) < 4 * len(rows)
+
+
+def test_a_recipe_whose_engine_is_not_installed_is_listed_all_the_same(elsewhere, monkeypatch):
+    (elsewhere / "recipes").mkdir()
+    lines = "# A model that another package runs.\n" + MINIMAL.format(name="large")
+    (elsewhere / "recipes" / "large.yaml").write_text(
+        f"{lines}policy: {{engine: {{name: lora}}}}\n"
+    )
+    monkeypatch.setattr(shipped, "shipped_packages", lambda: [elsewhere])
+    app = Typer()
+    app.command()(recipes)
+    listed = json.loads(CliRunner().invoke(app, ["--json"]).stdout)["recipes"]
+    [large] = [row for row in listed if row["name"] == "large"]
+    assert (large["domain"], large["needs"]) == (None, "[lora]")
