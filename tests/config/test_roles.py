@@ -12,7 +12,7 @@ from rlanything.roles.judges.base import FunctionJudge
 from rlanything.runs.build import build_components
 from rlanything.runs.parts import Parts
 
-MINE: dict[str, Any] = {"name": "mine", "domain": {"name": "guess"}}
+MINE: dict[str, Any] = {"name": "mine", "domain": {"name": "text"}}
 CRITIC = {"does": "scores", "name": "oracle", "weight": 0.5}
 
 

@@ -19,6 +19,7 @@ from helpers.guess import GUESS
 from helpers.paths import SOURCE
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
+from rlanything.config.roles import SHORT_FORM
 from rlanything.runs.directory import create_run, now
 
 Captured = pytest.CaptureFixture[str]
@@ -61,7 +62,9 @@ def recorded(**sections: object) -> Path:
     """A run directory that has not begun, as somebody may hand it on; `sections` were changed."""
     run = Path("run")
     create_run(run, load_recipe(GUESS, {"run_dir": run}), now())
-    settings = yaml.safe_load((run / "recipe.yaml").read_text()) | sections
+    settings = yaml.safe_load((run / "recipe.yaml").read_text())
+    for name, section in sections.items():
+        (settings["roles"] if name in SHORT_FORM else settings)[name] = section
     (run / "recipe.yaml").write_text(yaml.safe_dump(settings))
     return run
 

@@ -40,6 +40,7 @@ class AdvantageConfig(FunctionConfig):
 
     kind: ClassVar[str] = "advantage"
     name: str = "step"
+    """Name of a registered advantage, or `module:function`."""
 
 
 class RewardConfig(FunctionConfig):
@@ -47,6 +48,7 @@ class RewardConfig(FunctionConfig):
 
     kind: ClassVar[str] = "reward"
     name: str = "consistency"
+    """Name of a registered reward, or `module:function`."""
 
 
 class FeedbackSettings(Options):

@@ -99,6 +99,7 @@ class LossConfig(FunctionConfig):
 
     kind: ClassVar[str] = "loss"
     name: str = "clipped"
+    """Name of a registered loss, or `module:function`."""
 
 
 ClipRange = Annotated[float, Field(gt=0, lt=1)]
