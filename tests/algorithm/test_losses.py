@@ -113,6 +113,7 @@ def test_the_kl_terms_are_the_same_in_every_loss(name, batch, beta, reference_we
     assert free.reference_kl is None
     weights = {"reference_kl_weight": reference_weight, "reference_logprobs": reference}
     held = loss(inputs(batch, beta, importance=1.0, **weights))
+    assert held.reference_kl is not None
     new, old = torch.tensor([pair for _, tokens in batch for pair in tokens], dtype=torch.float64).T
     for found, other in ((held.kl, old), (held.reference_kl, reference)):
         assert_close(found, (other - new).exp() - 1 - (other - new))
