@@ -226,14 +226,14 @@ def test_the_comparison_asked_for_is_the_one_that_trains():
         ).policy
         for comparison in ("step", "trajectory", "state")
     ]
-    assert [each.tolist() for each in signals[0]] == [[1, 0], [-1]]
+    assert [np.asarray(each).tolist() for each in signals[0]] == [[1, 0], [-1]]
     assert signals[1][0] == pytest.approx([math.sqrt(0.5)] * 2)
-    assert [each.tolist() for each in signals[2]] == [[0, 1], [-1]]
+    assert [np.asarray(each).tolist() for each in signals[2]] == [[0, 1], [-1]]
 
 
 def test_a_lone_trajectory_teaches_the_policy_nothing():
     signals = task_signals([1], [[[1, 1, -1], [1, -1, -1]]], EVERYTHING)
-    assert signals.policy[0].tolist() == [0.0, 0.0]
+    assert np.asarray(signals.policy[0]).tolist() == [0.0, 0.0]
     assert np.any(signals.judges["judge"][0][0] != 0)
 
 
@@ -376,7 +376,7 @@ def test_the_windows_decide_who_trains(wins, policy_trains, judge_trains):
     scores = [[[1, -1, 1]]] * 4 + [[[1, -1, -1]]] * 4
     signals = task_signals(outcomes, scores, paper())
     assert signals.accuracy == wins / 8
-    assert any(steps.any() for steps in signals.policy) == policy_trains
+    assert any(np.any(steps) for steps in signals.policy) == policy_trains
     assert any(step.any() for steps in signals.judges["judge"] for step in steps) == judge_trains
 
 
@@ -397,7 +397,7 @@ def test_policy_advantages_agree_with_the_textbook(rollouts, weight):
         for o, steps in rollouts
     ]
     for g, steps in enumerate(feedback):
-        assert signals.policy[g].shape == (len(steps),)
+        assert np.shape(signals.policy[g]) == (len(steps),)
         for i, value in enumerate(steps):
             column = [other[i] for other in feedback if len(other) > i]
             assert signals.policy[g][i] == pytest.approx(textbook(column, value), abs=1e-12)

@@ -11,7 +11,7 @@ from rlanything.roles.judges.base import FunctionJudge
 from rlanything.runs.parts import Parts
 from rlanything.runs.refusals import check_models
 
-MINE: dict[str, Any] = {"name": "mine", "domain": {"name": "guess"}}
+MINE: dict[str, Any] = {"name": "mine", "domain": {"name": "text"}}
 CRITIC = {"does": "scores", "name": "oracle", "weight": 0.5}
 
 

@@ -21,6 +21,13 @@ from rlanything.config.shipped import shipped_files, shipped_recipes
 from rlanything.domains.registry import load_domain
 
 MINIMAL = "name: {name}\ndomain: {{name: text}}\n"
+PROMPTED = """
+from rlanything.domains.base import DomainOptions, File
+from rlanything.domains.text import TextDomain
+class Prompted(TextDomain):
+    class Options(DomainOptions):
+        prompts: File | None = None
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -93,9 +100,11 @@ def test_a_run_in_the_place_of_a_recipe_is_told_apart(tmp_path):
 
 def test_a_folder_of_prompts_beside_a_recipe_is_found(elsewhere):
     (elsewhere / "beside" / "prompts").mkdir(parents=True)
+    (elsewhere / "beside" / "prompted.py").write_text(PROMPTED)
     own = elsewhere / "beside" / "own.yaml"
-    own.write_text("name: own\ndomain: {name: text, options: {prompts: prompts}}\n")
-    assert load_recipe(own).domain.options["prompts"] == str(elsewhere / "beside" / "prompts")
+    own.write_text("name: own\ndomain: {name: prompted:Prompted, options: {prompts: prompts}}\n")
+    found = load_recipe(own, allow_code=True).domain.options["prompts"]
+    assert found == str(elsewhere / "beside" / "prompts")
 
 
 def test_a_module_beside_a_recipe_is_found_also_from_what_a_run_wrote():

@@ -63,8 +63,8 @@ def recorded(**sections: object) -> Path:
     run = Path("run")
     create_run(run, load_recipe(GUESS, {"run_dir": run}), now())
     settings = yaml.safe_load((run / "recipe.yaml").read_text())
-    settings["roles"] |= {name: sections.pop(name) for name in [*sections] if name in SHORT_FORM}
-    settings |= sections
+    for name, section in sections.items():
+        (settings["roles"] if name in SHORT_FORM else settings)[name] = section
     (run / "recipe.yaml").write_text(yaml.safe_dump(settings))
     return run
 

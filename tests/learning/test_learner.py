@@ -46,7 +46,7 @@ KINDS = {
 }
 
 
-def role(**settings: float | str) -> TrainedRoleConfig:
+def role(**settings: object) -> TrainedRoleConfig:
     defaults = {"learning_rate": 1e-3, "max_grad_norm": 1e9, "temperature": 1.0}
     return TrainedRoleConfig.model_validate(defaults | settings)
 
@@ -101,7 +101,7 @@ def plain_loss(
             continue
         new = plain_logprobs(model, completion, settings.temperature)[chosen]
         old = torch.tensor([completion.logprobs[i] for i in chosen], dtype=new.dtype)
-        total = total + sample_loss(new, old, sample.advantage, settings)
+        total = total + sample_loss(new, old, sample.mean_advantage, settings)
     return total / len(samples)
 
 

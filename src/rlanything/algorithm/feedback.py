@@ -39,7 +39,7 @@ class AdvantageConfig(FunctionConfig):
 
     kind: ClassVar[str] = "advantage"
     name: str = "step"
-    """A registered name, or `module:function`."""
+    """Name of a registered advantage, or `module:function`."""
 
 
 class RewardConfig(FunctionConfig):
@@ -47,7 +47,7 @@ class RewardConfig(FunctionConfig):
 
     kind: ClassVar[str] = "reward"
     name: str = "consistency"
-    """A registered name, or `module:function`."""
+    """Name of a registered reward, or `module:function`."""
 
 
 class FeedbackSettings(Options):

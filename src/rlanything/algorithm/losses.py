@@ -98,7 +98,7 @@ class LossConfig(FunctionConfig):
 
     kind: ClassVar[str] = "loss"
     name: str = "clipped"
-    """A registered name, or `module:function`."""
+    """Name of a registered loss, or `module:function`."""
 
 
 ClipRange = Annotated[float, Field(gt=0, lt=1)]
