@@ -224,7 +224,7 @@ REFUSED = [
     ("adapter", (f"adapter.engine.key_variable={KEY}",), "adapter.engine.key_variable: string"),
     ("adapter", ("adapter.engine.model=x",), "adapter.engine.model: unknown key; known here: conc"),
     ("adapter", ("adapter.engine={name: openai}",), "adapter.engine.url: missing; add it"),
-    ("adapter", ("adapter.engine={name: mainframe}",), "embedded, openai, vllm"),
+    ("adapter", ("adapter.engine={name: mainframe}",), "use one of embedded, openai"),
     ("adapter", ("adapter.engine={url: x}",), "adapter.engine: missing its name"),
     ("adapter", ("adapter.engine.concurrency=0",), "adapter.engine.concurrency: input should be"),
 ]
