@@ -123,5 +123,5 @@ def test_a_class_with_reset_and_step_alone_is_told_to_inherit(monkeypatch, tmp_p
 
 
 def test_an_option_of_another_domain_is_named_with_the_one_that_was_meant() -> None:
-    with pytest.raises(DomainError, match="datum is no option of it, did you mean data"):
+    with pytest.raises(DomainError, match=r"options\.datum: unknown key, did you mean data\?"):
         load_domain("helpers.at_least:AtLeast", {"datum": "file"})

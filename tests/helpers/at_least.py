@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
-from rlanything.domains.base import DomainError, Environment, InvalidTask, Observation, StepResult
+from rlanything.domains.base import (
+    Capabilities,
+    DomainError,
+    DomainOptions,
+    Environment,
+    File,
+    InvalidTask,
+    Observation,
+    StepResult,
+)
 from rlanything.domains.text import TextDomain
 from rlanything.records import Message, Messages, Step, Task
 
@@ -19,14 +29,23 @@ def first_number(text: str | None) -> int | None:
 
 class AtLeast(TextDomain):
     """A test is a number as well, the first in what the judge writes; a response passes it whose
-    number is no smaller. `data`: a file with the numbers of all tasks."""
+    number is no smaller."""
 
-    def __init__(self, data: str | None = None) -> None:
+    class Options(DomainOptions):
+        data: File | None = None
+        """File with the numbers of all tasks."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._numbers = [2, 3, 4, 5, 6, 7, 8]
-        if data is not None:
-            if not Path(data).is_file():
+        if (data := self.options.data) is not None:
+            if not data.is_file():
                 raise DomainError(f"data: {data}: there is no such file")
-            self._numbers = [int(line) for line in Path(data).read_text().split()]
+            self._numbers = [int(line) for line in data.read_text().split()]
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, judge="tests")
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if split not in SPLITS:

@@ -273,7 +273,7 @@ def test_a_command_that_is_not_there_is_named(folder: Path) -> None:
             {"command": ["a"], "outcome": "luck"},
             "outcome: input should be 'last_line' or 'exit_code'",
         ),
-        ({"command": ["a"], "folder": "/nowhere"}, "/nowhere is not there"),
+        ({"command": ["a"], "folder": "/nowhere"}, "/nowhere does not exist: name existing paths"),
         (
             {"command": ["a"], "memory_mb": 1},
             r"memory_mb: .* greater than or equal to 64 \(got 1\)",

@@ -7,6 +7,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import multiprocessing
+import os
 import re
 import sysconfig
 import textwrap
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import rlanything
+
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
-_OWN = str(Path(__file__).parents[2])
-"""Folder of this library."""
+_OWN = tuple(f"{Path(file or '').parent}{os.sep}" for file in (rlanything.__file__, __file__))
+"""Folders of the library and of this package."""
 _PIPES = tuple(
     str(Path(module.__file__ or "").parent)
     for module in (asyncio, concurrent.futures, multiprocessing)
