@@ -37,8 +37,9 @@ def _main(
 
 
 def main() -> None:
-    """Runs the command line. Errors that a user can fix (a `ValueError` whose class is, or derives
-    from, one of this package) and episodes that cannot begin become one line and exit code 2."""
+    """Runs the command line. Errors that a user can fix become one line and exit code 2: a
+    `ValueError` whose class is, or derives from, one of the core or of a neighbour, and episodes
+    that cannot begin."""
     from rlanything.runs.stopping import Stopped
 
     try:
@@ -58,7 +59,7 @@ def _fixable(error: Exception) -> bool:
     from rlanything.domains.base import EpisodeError
 
     kinds = type(error).__mro__
-    own = any(kind.__module__.startswith("rlanything.") for kind in kinds)
+    own = any(kind.__module__.startswith(("rlanything.", "rlanything_")) for kind in kinds)
     return own and (ValueError in kinds or EpisodeError in kinds)
 
 

@@ -22,15 +22,19 @@ TOUCH = {"name": "subprocess:run", "options": {"args": ["touch", "PWNED"]}}
 COMMANDS = ["judge-check", "ablate"]
 
 
-def given_to(command: str, **sections: object) -> str:
-    """What somebody hands on: a run's directory for `judge-check`, else a recipe."""
+def given_to(command: str, judge: dict[str, object] | None = None, **sections: object) -> str:
+    """Returns what a stranger hands on: a run's directory for `judge-check`, else a recipe."""
     if command == "judge-check":
         run = Path("run")
         create_run(run, load_recipe(GUESS, {"run_dir": run}), now())
         settings = yaml.safe_load((run / "recipe.yaml").read_text()) | sections
+        if judge is not None:
+            settings["roles"]["judge"] = {"does": "scores", **judge}
         (run / "recipe.yaml").write_text(yaml.safe_dump(settings))
         return "run"
     data = {"name": "mine", "domain": {"name": "text"}, "loop": LOOP, **sections}
+    if judge is not None:
+        data["judge"] = judge
     Path("recipe.yaml").write_text(yaml.safe_dump(data))
     return "recipe.yaml"
 
@@ -63,7 +67,7 @@ def test_neither_sends_a_secret_that_a_stranger_names(
     variable = str(settings.get("key_variable", "OPENAI_API_KEY"))
     monkeypatch.setenv(variable, "s3cr3t")
     engine = {"name": "openai", "url": fake.url, **settings}
-    judge = {"model": "m", "train": False, "engine": engine}
+    judge: dict[str, object] = {"model": "m", "train": False, "engine": engine}
     assert call(monkeypatch, command, given_to(command, judge=judge)) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert f"judge.engine.key_variable: the environment variable {variable} would be sent" in line
