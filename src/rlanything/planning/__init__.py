@@ -1,1 +1,1 @@
-"""The plan of a recipe before it runs: memory by part, tokens of an iteration, and a time."""
+"""The plan of a recipe before it runs: memory by part, tokens per iteration, and time."""

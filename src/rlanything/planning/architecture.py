@@ -1,4 +1,4 @@
-"""The size and shape of a decoder, from its config.json alone: it is built without any weights."""
+"""Size and shape of a decoder from its config.json alone, without loading weights."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ KNOWN = {
     "Qwen/Qwen3-VL-8B-Thinking": ("qwen3_vl", 36, 4096, 12_288, 32, 8, 128, 151_936, False),
     "Qwen/Qwen3-4B": ("qwen3", 36, 2560, 9728, 32, 8, 128, 151_936, True),
 }
-"""What config.json says (its type, then as in `_SHAPE`) of the paper's models and of two small
-ones: their plan needs no hub."""
+"""config.json (its type, then as in `_SHAPE`) of the paper's models and of two small ones: their
+plans need no hub."""
 _TOWERS: dict[str, dict[str, Any]] = {
     "Qwen/Qwen3-VL-8B-Thinking": {
         **{"depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16},
@@ -45,14 +45,14 @@ _TOWERS: dict[str, dict[str, Any]] = {
         "deepstack_visual_indexes": [8, 16, 24],
     },
 }
-"""The towers of those that see."""
+"""Vision towers of the vision models among them."""
 
 
 class Architecture:
     """A decoder of Llama's kind (RMS norms, rotary positions, a gated MLP of three matrices), and
-    its adapters: where it has any, they alone train. A tower that reads images is counted apart.
+    its adapters; if it has any, only they train. A vision tower is counted separately.
 
-    Raises `PlanError` for a network with other matrices than linear layers and an embedding."""
+    Raises `PlanError` for a network with matrices other than linear layers and an embedding."""
 
     def __init__(self, network: Any) -> None:
         config = network.config.get_text_config()
@@ -83,25 +83,25 @@ class Architecture:
         self.shape = (self.kind, *sizes)
         self.query_width = self.heads * self.head_dim
         self.key_width = self.key_value_heads * self.head_dim
-        # It may be more than the tokenizer has tokens.
+        # It may be larger than the tokenizer's vocabulary.
         self.vocabulary: int = embedding.shape[0]
-        # Whether each head's queries and keys are normalised, as in Qwen3.
+        # Whether queries and keys are normalised per head, as in Qwen3.
         self.head_norms = any(".q_norm." in name for name in base)
         self.parameters = sum(w.numel() for w in base.values())
-        """Without those of the adapters and of the tower."""
+        """Number of parameters, without adapters and tower."""
         self.tower = sum(w.numel() for w in tower.values())
         self.adapters = sum(w.numel() for w in network.parameters()) - self.parameters - self.tower
         self.vision = TowerShape(network, tower) if tower else None
         head = network.get_output_embeddings().weight
         self.layer_matrices = sum(w.numel() for w in linear - {head})
-        """Weights that every token is multiplied with, in all layers; not the output layer's."""
+        """Weights that every token is multiplied with, in all layers, without the output layer."""
 
     def flops(self, tokens: float, keys: float, logits: float, learns: bool = False) -> float:
-        """Returns the operations, forward (and backward if it `learns`), for tokens that see `keys`
-        tokens each on average, and for `logits` rows of logits.
+        """Returns the FLOPs of a forward pass (and backward if it `learns`) for tokens that attend
+        to `keys` tokens each on average, and for `logits` rows of logits.
 
-        Forward two a weight and token, and four a query, key and dimension (scores and their use);
-        backward as many for what came in, and for the weight unless it is frozen."""
+        Forward: two per weight and token, and four per query, key and dimension. Backward: the same
+        for inputs, and again for weights unless frozen."""
         scale = 3 if learns else 1
         weight = 4 if learns and self.adapters else 2 * scale
         per_token = weight * self.layer_matrices + 2 * scale * self.adapters
@@ -110,8 +110,8 @@ class Architecture:
 
 
 class TowerShape:
-    """The matrices of a tower: those that every patch of an image goes through, and those that
-    join patches to tokens."""
+    """The matrices of a vision tower: those applied to every patch, and those that merge patches
+    into tokens."""
 
     def __init__(self, network: Any, tower: dict[str, nn.Parameter]) -> None:
         config, vision = network.config, network.config.vision_config
@@ -126,7 +126,7 @@ class TowerShape:
         self.patches_a_token: float = _merged(config)
         self.layers: int = getattr(vision, "depth", None) or vision.num_hidden_layers
         self.width: int = getattr(vision, "embed_dim", None) or vision.hidden_size
-        # Those that have a size cut larger images into tiles of it.
+        # Processors with a tile size cut larger images into tiles.
         side: Any = getattr(vision, "image_size", None) or 0
         patch: Any = vision.patch_size
         if not isinstance(patch, int):
@@ -134,8 +134,9 @@ class TowerShape:
         self.tile: float = (side // patch) ** 2 or float("inf")
 
     def flops(self, tokens: float) -> float:
-        """Returns the operations, forward, for an image of so many tokens: two a weight and patch,
-        or token, and four a query, key and dimension, as if every layer saw the whole image."""
+        """Returns the forward FLOPs for an image of this many tokens: two per weight and patch (or
+        token), and four per query, key and dimension, as if every layer attended to the whole
+        image."""
         patches = tokens * self.patches_a_token
         seen = 4 * self.layers * self.width * min(patches, self.tile)
         return patches * (2 * self.patch_matrices + seen) + tokens * 2 * self.joining
@@ -145,7 +146,7 @@ _JOINS = re.compile("merger|projector|connector")
 
 
 def _merged(config: Any) -> float:
-    """Returns the patches that become one token."""
+    """Returns the number of patches per token."""
     if (side := getattr(config.vision_config, "spatial_merge_size", None)) is not None:
         return side**2
     if (ratio := getattr(config, "downsample_ratio", None)) is not None:
@@ -156,7 +157,7 @@ def _merged(config: Any) -> float:
 def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
     """Returns a role's model with its adapters, and the line of a plan about it.
 
-    Raises `PlanError` for a model whose config.json cannot be found, or that is no such decoder."""
+    Raises `PlanError` if config.json cannot be found, or the model is not such a decoder."""
     model = shipped.resolve(role.model, role.shipped_role)
     if role.model in shipped.NAMES and not Path(model).is_dir():
         raise PlanError(
@@ -176,7 +177,7 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
                 attach_as_in(Path(model), network, f"{name}.model")
             elif isinstance(role, TrainedRoleConfig) and role.lora is not None:
                 attach(network, role.lora, f"{name}.model")
-    except Exception as error:  # libraries raise anything over files that somebody else wrote
+    except Exception as error:  # libraries may raise anything for foreign files
         reason = reason_of(error)
         if kind is not None:
             reason += "" if isinstance(error, ModelError) else remedy
@@ -196,7 +197,7 @@ def architecture_of(role: RoleConfig, name: str) -> tuple[Architecture, str]:
 
 def read_config(model: str) -> Any:
     """Returns the transformers config of a folder, GGUF file or Hugging Face model, from the table
-    above where it is there."""
+    above if it is listed."""
     if (packed := find_gguf(model)) is not None:
         return AutoConfig.from_pretrained(
             str(packed.parent), gguf_file=packed.name, trust_remote_code=False

@@ -1,7 +1,7 @@
-"""The numbers of a run that its recipe does not say: lengths of prompts are measured in a few of
-its episodes, played at random, and the others are as in runs of the quickstart.
+"""Quantities of a run that its recipe does not contain: prompt lengths are measured in a few random
+episodes, the others are taken from runs of the quickstart.
 
-Those of a role are called after it: `judge_turn_tokens`."""
+A role's quantities begin with its name: `judge_turn_tokens`."""
 
 from __future__ import annotations
 
@@ -38,22 +38,23 @@ from rlanything.seeds import derive
 
 TASKS = 8
 CHARACTERS = 3.1
-"""Characters in a token, where there is no tokenizer: Qwen's on AlfWorld (benchmarks/plan.md)."""
+"""Characters per token without a tokenizer: Qwen's on AlfWorld (benchmarks/plan.md)."""
 GROWING = ("opening_tokens", "turn_tokens", "question_tokens")
-"""Measured in the prompts of a role that reads episodes."""
+"""Quantities measured in the prompts of a role that reads episodes."""
 ASSUMED = {
     **dict.fromkeys(
         ("acts", "scores"), (*GROWING, "image_tokens", "answer_tokens", "quoted", "trained")
     ),
     "rewrites": ("prompt_tokens", "answer_tokens"),
 }
-"""The assumptions about a role, by what it does."""
+"""Assumptions about a role, by its task."""
 USUAL_ANSWERS = {"acts": 8.7, "scores": 13.3, "rewrites": 11.0}
 """Tokens of the shipped models' answers."""
 
 Known: TypeAlias = dict[str, tuple[float, str]]
 Tokenize: TypeAlias = Callable[[Messages], Sequence[Any]]
-"""A value and its source, by the name of the assumption; and the tokens of a rendered chat."""
+"""Known values with their sources, by name of the assumption; and a tokenizer of a rendered
+chat."""
 _NANO = "measured in runs of the recipe quickstart (benchmarks/plan.md)"
 
 
@@ -61,42 +62,41 @@ _NANO = "measured in runs of the recipe quickstart (benchmarks/plan.md)"
 class RoleAssumptions:
     """Means over the prompts and answers of a role in an iteration; shares are from 0 to 1.
 
-    A prompt is an opening (the first prompt without its question), turns (what each step adds to it
-    besides the response), and a question: its end, computed again each time. The question is empty
-    in a transcript, and nearly everything where each screen takes the place of the last. The tokens
-    of screenshots are part of it."""
+    A prompt is an opening (the first prompt without its question), turns (added by each step
+    besides the response), and a question: the end, which is recomputed each time. The question is
+    empty in a transcript, and nearly everything if each screen replaces the last. It includes the
+    tokens of screenshots."""
 
     opening_tokens: float = 0.0
     turn_tokens: float = 0.0
     question_tokens: float = 0.0
     prompt_tokens: float = 0.0
-    """The whole prompt of a role that rewrites, without the critics that a proposal quotes."""
+    """Tokens of the whole prompt of a role that rewrites, without the quoted critics."""
     image_tokens: float = 0.0
-    """One screenshot."""
+    """Tokens of one screenshot."""
     answer_tokens: float = 0.0
     quoted: float = 0.0
-    """Share of the responses so far that a prompt repeats, all in a transcript; a judge's always
-    has the one that is judged."""
+    """Share of earlier responses that a prompt repeats: all in a transcript; a judge's prompt
+    always has the judged one."""
     trained: float = 0.0
-    """Share of the tasks that the role learns from."""
+    """Share of tasks that the role learns from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
     """Means over an iteration; shares are from 0 to 1.
 
-    `candidates`: those pending in an iteration, over tasks_per_iteration. `utilisation`: the share
-    of a GPU's peak that is reached where many tokens are computed together and, for decoding, where
-    each pass reads all for a few. The bandwidths: bytes a second that one GPU receives from others
-    of its machine, and from other machines."""
+    `candidates`: pending candidates over tasks_per_iteration. `utilisation`: the share of a GPU's
+    peak reached in prefill and training and, for decoding, in passes over few tokens. Bandwidths:
+    bytes per second that one GPU receives from others of its machine, and from other machines."""
 
     roles: Mapping[str, RoleAssumptions]
-    """By name."""
+    """Assumptions about roles, by name."""
     values: Mapping[str, float]
-    """All of them by their full names."""
+    """All assumptions by their full names."""
     episode_steps: float
     rewritten_tasks: float
-    """Share of the tasks that are to be rewritten."""
+    """Share of tasks that are to be rewritten."""
     candidates: float
     environment_seconds: float
     test_seconds: float
@@ -105,14 +105,14 @@ class Assumptions:
     machine_bandwidth: float
     network_bandwidth: float
     sources: Mapping[str, str]
-    """By name, where a number is from."""
+    """Source of each number, by name."""
     writes_tests: bool
     """Whether the judge writes tests, and so whether an episode has one step."""
     rewrites_tasks: bool
-    """Whether there is an adapter: a run makes none for a domain that cannot rewrite its tasks."""
+    """Whether there is an adapter: a run has none if its domain cannot rewrite tasks."""
 
     def section(self, apart: bool) -> PlanSection:
-        """Returns the lines of a plan, with bandwidths where GPUs are `apart`."""
+        """Returns the lines of a plan, with bandwidths if GPUs are `apart`."""
         units = {"tokens": "tokens", "seconds": "s", "steps": "steps", "bandwidth": "bytes/s"}
         unread = [] if self.writes_tests else ["test_seconds"]
         unread += [] if apart else ["machine_bandwidth", "network_bandwidth"]
@@ -126,7 +126,7 @@ class Assumptions:
 
 
 NAMES = tuple(field.name for field in fields(Assumptions) if field.type == "float")
-"""The assumptions that are about no role."""
+"""Assumptions that do not belong to a role."""
 
 
 def names_of(recipe: Recipe) -> dict[str, tuple[str, str]]:
@@ -142,8 +142,8 @@ def assume(recipe: Recipe, given: Sequence[str]) -> Assumptions:
     """Returns the assumptions for a recipe's domain and models; `given` (`name=value`) takes
     precedence.
 
-    Raises `PlanError` for an unknown name, for a value that is no number or out of range, and for a
-    domain whose prompts can neither be measured nor are given."""
+    Raises `PlanError` for an unknown name, an invalid value, and a domain whose prompt lengths can
+    neither be measured nor are given."""
     of_roles = names_of(recipe)
     names = (*of_roles, *NAMES)
     overrides = dict(_parsed(assignment, names) for assignment in given)
@@ -191,7 +191,7 @@ def _parsed(assignment: str, names: Sequence[str]) -> tuple[str, tuple[float, st
         raise PlanError(f"assumption {assignment!r}: write name=number") from None
     share = name.endswith(("_trained", "rewritten_tasks", "utilisation", "quoted"))
     divides = name.endswith(("utilisation", "bandwidth"))
-    # Written so that NaN fails too.
+    # Written so that NaN also fails.
     if not 0 <= value <= (1 if share else 1e12) or (divides and value == 0):
         wanted = "share from 0 to 1" if share else "positive number"
         raise PlanError(f"assumption {name}={value:g}: give a {wanted}")
@@ -199,7 +199,8 @@ def _parsed(assignment: str, names: Sequence[str]) -> tuple[str, tuple[float, st
 
 
 def _usual(recipe: Recipe, writes_tests: bool) -> Known:
-    """Returns what the quickstart's runs had; for answers of other models the longest allowed."""
+    """Returns the values of the quickstart's runs; for answers of other models, the maximum
+    length."""
     source = _NANO if recipe.policy.model == "nano" else f"not known for this recipe; {_NANO}"
     known: Known = {
         "episode_steps": (0.8 * recipe.loop.max_steps, f"0.8 of max_steps, {_NANO}"),
@@ -233,9 +234,8 @@ def _usual(recipe: Recipe, writes_tests: bool) -> Known:
 
 
 def prompt_lengths(recipe: Recipe, domain: Domain) -> Known:
-    """Returns mean lengths in `TASKS` training tasks, or in the domain's stand-ins where the
-    recipe's data are not here, and the time of a step if one could be taken. Raises `DomainError`.
-    """
+    """Returns mean lengths in `TASKS` training tasks, or in the domain's stand-ins if the recipe's
+    data are missing, and the time per step if a step could be played. Raises `DomainError`."""
     count = min(TASKS, recipe.loop.tasks)
     try:
         tasks = domain.tasks("train", count, derive(recipe.seed, "plan"))
@@ -263,7 +263,7 @@ def prompt_lengths(recipe: Recipe, domain: Domain) -> Known:
 
 def tokenizer_of(model: str) -> tuple[Tokenize, str]:
     """Returns a model's tokenizer if it is on this machine, else a rough one, and its name. Raises
-    `ModelError` for one that is damaged."""
+    `ModelError` for a damaged tokenizer."""
     doing = f"cannot read the tokenizer of model {model!r}"
     with reading(doing, "Mend the files in its folder, or take another model."):
         try:
@@ -284,10 +284,10 @@ def tokenizer_of(model: str) -> tuple[Tokenize, str]:
 
 
 def by_characters(messages: Messages) -> Sequence[str]:
-    """Returns a chat cut into tokens of so many characters; its markup counts too."""
+    """Returns a chat split into tokens of `CHARACTERS` characters, including its markup."""
     turns = [f"<|im_start|>{turn.role}\n{turn.content}<|im_end|>\n" for turn in messages]
     text = "".join(turns) + "<|im_start|>assistant\n"
-    # Whole ones only: the tokens of a beginning are the beginning of the tokens.
+    # Whole tokens only, so that the tokens of a prefix are a prefix of the tokens.
     ends = [int(i * CHARACTERS) for i in range(int(len(text) / CHARACTERS) + 1)]
     return [text[start:end] for start, end in pairwise(ends)]
 
@@ -295,9 +295,9 @@ def by_characters(messages: Messages) -> Sequence[str]:
 def play(
     domain: Domain, task: Task, max_steps: int, seconds: list[float]
 ) -> tuple[Trajectory, str | None]:
-    """Plays a task with random choices, or the expert's where the environment lists none, and adds
-    the time of each step to `seconds`. Where it cannot be played, its steps are guesses, all like
-    what was seen last, and the second result is the reason."""
+    """Plays a task with random choices, or the expert's if the environment lists none, and adds the
+    time of each step to `seconds`. If it cannot be played, the missing steps repeat the last
+    observation, and the second result is the reason."""
     steps: list[Step] = []
     outcome, fault, shown = None, None, task.instruction
     rng, marker = random.Random(task.id), domain.action_marker
@@ -313,7 +313,7 @@ def play(
             seconds.append(time.perf_counter() - begun)
             seen, outcome = result.observation, result.outcome
             steps.append(Step(shown, answer, result.action, result.valid, seen.text))
-    except Exception as error:  # a missing sandbox or browser must not stop a plan
+    except Exception as error:  # a plan must work without a sandbox or browser
         fault = (str(error).strip() or type(error).__name__).splitlines()[0]
         guess = Step(shown, Completion.unsampled(marker), None, False, shown)
         steps = [guess] * min(2, max_steps)
@@ -322,7 +322,7 @@ def play(
 
 def growth(prompts: Sequence[Messages], tokenize: Tokenize) -> tuple[list[float], ...]:
     """Returns the opening of an episode's prompts, the turns that each adds to the one before, and
-    the questions: what ends each but the last and is not in the next."""
+    the questions: the end of each prompt that the next one does not repeat."""
     tokens = [tokenize(prompt) for prompt in prompts]
     turns: list[float] = [len(after) - len(before) for before, after in pairwise(tokens)]
     questions: list[float] = [len(a) - shared_length(a, b) for a, b in pairwise(tokens)]
@@ -337,13 +337,13 @@ def measure(
     roles: Mapping[str, str],
 ) -> dict[str, float]:
     """Returns means over the steps of the episodes, by the name of the assumption. `tokenizers` and
-    `roles`, what each does, by role."""
+    `roles` (their tasks), by role."""
     lengths = defaultdict[str, list[float]](list)
     for episode in episodes:
-        # Without responses, whose lengths are assumed apart, prompts grow by turns alone.
+        # Without responses, whose lengths are assumed separately, prompts grow only by turns.
         task, silent = episode.task, Completion.unsampled("")
         steps = [replace(step, completion=silent) for step in episode.steps]
-        # One prompt a task, the same for all rollouts, where the judge writes tests.
+        # One prompt per task, shared by all rollouts, if the judge writes tests.
         ends = [0] if domain.capabilities.judge == "tests" else range(1, len(steps) + 1)
         failed = JudgedTrajectory(episode, ((),) * len(steps))
         adapter_prompt = domain.adapter_prompt(RewriteRequest.of(task, "easier", (), [failed]))
@@ -370,16 +370,16 @@ def measure(
         name: statistics.mean(tokens or [float(name.endswith("_quoted"))])
         for name, tokens in lengths.items()
     }
-    # A judge's first prompt holds a step already, as long as the others (none for tests).
+    # A judge's first prompt already has a step, as long as the others (none for tests).
     for name in (name for name, does in roles.items() if does == "scores"):
         means[f"{name}_opening_tokens"] -= means[f"{name}_turn_tokens"]
-    # Where a screen takes the place of the last, a prompt may be shorter than the one before.
+    # If each screen replaces the last, a prompt may be shorter than the one before.
     return {name: max(0.0, value) for name, value in means.items()}
 
 
 def quoted(domain: Domain, episode: Trajectory) -> dict[str, list[float]]:
-    """Returns the share of the responses before the last step that its prompts repeat, by what a
-    role does; nothing for an episode of one step."""
+    """Returns the share of the responses before the last step that its prompts repeat, by the
+    role's task; empty for an episode of one step."""
     mark = "a response like no other"
     *before, last = [replace(step, completion=Completion.unsampled(mark)) for step in episode.steps]
     last = replace(last, completion=Completion.unsampled(""))

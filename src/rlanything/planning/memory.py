@@ -1,4 +1,4 @@
-"""The memory that a role needs on each seat, in bytes, with AdamW, and what a device needs."""
+"""Memory that a role needs per seat, in bytes, with AdamW, and the memory of a device."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from rlanything.planning.report import PlanSection, Quantity, amount
 from rlanything.planning.workload import RoleWorkload
 
 SIZES = {"float32": (FLOAT32 := 4), "bfloat16": 2}
-"""Bytes of a number, by the type that a role computes in."""
+"""Bytes per number, by the type that a role computes in."""
 LOGIT_COPIES = 3.25
-"""The peak is where the learner turns back: log-probs, and their gradients before and after they
-are normalised; and a mask of what is not allowed."""
+"""Copies of logits at the peak, at the start of the backward pass: log-probs, their gradients
+before and after normalisation, and a mask of disallowed tokens."""
 
 
 class RoleMemory(NamedTuple):
-    """The memory of one role on a seat, and a remedy: its largest part, and what makes that
-    smaller."""
+    """The memory of one role on a seat; its largest part, and how to reduce it."""
 
     section: PlanSection
     held: float
-    """All the time."""
+    """Bytes always resident."""
     movable: float
-    """Of that what a learner at rest gives away while roles speak: weights and optimizer to the
-    host's memory, gradients for good."""
+    """Part of `held` that a learner releases during generation: weights and optimizer state move to
+    the host, gradients are freed."""
     speaking: float
-    """Beside it, while the role speaks."""
+    """Extra bytes while generating."""
     learning: float
-    """Beside it, while the role learns."""
+    """Extra bytes while training."""
     remedy: str
 
     @property
@@ -43,7 +42,7 @@ class RoleMemory(NamedTuple):
 
 
 def cache_bytes_per_token(model: Architecture, role: RoleConfig) -> int:
-    """Returns the bytes of keys and values, in the type computed in."""
+    """Returns the bytes of keys and values per token, in the type computed in."""
     return 2 * model.layers * model.key_width * SIZES[role.dtype]
 
 
@@ -55,13 +54,14 @@ def activations(
     tiles: bool,
     sharded: bool = False,
 ) -> MemoryPart:
-    """Returns what is kept for the backward pass of tokens that see `keys` each, without logits.
+    """Returns the activations kept for the backward pass of tokens that attend to `keys` each,
+    without logits.
 
-    In a layer two norms keep their input, what it is normalised to, and (as the input of a linear
-    layer) their output; attention its queries, its output twice, and its keys and values; the MLP
-    four tensors between its matrices. On CPUs a tile gathers the keys it looks at and keeps its
-    mask as numbers. With gradient checkpointing: what enters each layer, and all of one layer.
-    Autocast keeps its bfloat16 matrices; shards are gathered in it instead (`in_flight`)."""
+    In a layer, two norms keep their input, its normalised value, and their output (the input of a
+    linear layer); attention keeps its queries, keys and values, and its output twice; the MLP keeps
+    four tensors. On CPUs a tile gathers its keys and keeps its mask as numbers. With gradient
+    checkpointing: the input of each layer, and all of one layer. Autocast keeps its bfloat16
+    matrices; shards are gathered in it instead (`in_flight`)."""
     size = SIZES[role.dtype]
     norms = 2 * model.hidden * (2 * FLOAT32 + size)
     norms += (model.query_width + model.key_width) * 2 * FLOAT32 if model.head_norms else 0
@@ -82,7 +82,7 @@ def activations(
 
 
 def logits(model: Architecture, rows: float) -> MemoryPart:
-    """Returns what an update holds at its peak for so many rows of logits, MAX_LOGITS at a time."""
+    """Returns the peak memory of an update for this many rows of logits, MAX_LOGITS at a time."""
     at_once = min(rows, MAX_LOGITS // model.vocabulary)
     total = at_once * model.vocabulary * FLOAT32 * LOGIT_COPIES
     how = f"{at_once:,.0f} of {rows:,.0f} response tokens in a pass (MAX_LOGITS {MAX_LOGITS:,} at "
@@ -92,10 +92,10 @@ def logits(model: Architecture, rows: float) -> MemoryPart:
 
 
 def in_flight(model: Architecture, role: RoleConfig, cpu: bool) -> MemoryPart:
-    """Returns what FSDP2 makes whole in a pass: the root's weights (embedding, output layer) from
-    beginning to end and two layers, the second fetched ahead; the gradients of root and one layer,
-    in the type computed in and once more in float32 to be summed."""
-    # On CPUs autocast computes in bfloat16, of weights that are gathered as they are.
+    """Returns what FSDP2 gathers in a pass: the root's weights (embedding, output layer)
+    throughout, and two layers, one of them prefetched; the gradients of the root and one layer, in
+    the type computed in and again in float32 for the reduction."""
+    # On CPUs autocast computes in bfloat16 from weights gathered in float32.
     size, layers = FLOAT32 if cpu else SIZES[role.dtype], model.layers
     root = model.parameters - model.layer_matrices
     gathered = root + 2 * (model.layer_matrices + model.adapters) / layers
@@ -107,10 +107,10 @@ def in_flight(model: Architecture, role: RoleConfig, cpu: bool) -> MemoryPart:
 
 
 def held(model: Architecture, role: RoleConfig, learns: bool, seats: int = 1) -> list[MemoryPart]:
-    """Returns what each seat holds of a role's model and its learner all the time: a shard of one
-    that learns, a whole copy of one that does not."""
+    """Returns the memory of a role's model and learner that is always resident on each seat: a
+    shard if it learns, a whole copy otherwise."""
     every, trained = model.parameters + model.adapters, model.adapters or model.parameters
-    # A model that never trains keeps its weights in what it computes in.
+    # A model that never trains keeps its weights in its compute type.
     kept = "float32" if isinstance(role, TrainedRoleConfig) else role.dtype
     size, computed, smaller = SIZES[kept], SIZES[role.dtype], "a smaller model, or more seats"
     seats = seats if learns else 1
@@ -135,8 +135,8 @@ def held(model: Architecture, role: RoleConfig, learns: bool, seats: int = 1) ->
 
 
 def _tower(model: Architecture, role: RoleConfig, size: int, learns: bool) -> MemoryPart:
-    """Returns what the tower takes, which every seat has whole: a number each where it is frozen,
-    and as many as any weight has where it trains."""
+    """Returns the memory of the tower, whole on every seat: weights only if frozen, weights with
+    gradients and optimizer state if trained."""
     trains = learns and isinstance(role, TrainedRoleConfig) and role.train_vision
     numbers = size + 3 * FLOAT32 if trains else size
     how = f"{model.tower:,} parameters x {numbers} B, " + ("which train" if trains else "frozen")
@@ -157,7 +157,7 @@ def role_memory(work: RoleWorkload, model: Architecture, cpu: bool, seats: int) 
             parameters=model.parameters + model.adapters + model.tower,
             parameter_bytes=SIZES[role.dtype],
             cache_bytes_per_token=cache_bytes_per_token(model, role),
-            # A layer's input and output, and the three vectors within its MLP.
+            # A layer's input and output, and the three vectors in its MLP.
             pass_bytes_per_token=(2 * model.hidden + 3 * model.intermediate) * FLOAT32,
             vocabulary=model.vocabulary,
             conversations=ceil(round(work.tasks * work.conversations) / seats),
@@ -202,12 +202,12 @@ def on_devices(
     cpu: bool,
     rests: bool = False,
 ) -> tuple[bool, PlanSection]:
-    """Returns whether roles fit on devices of that size, of which each holds those named, and how;
-    `rests`: learners do while roles speak.
+    """Returns whether roles fit on devices of that size, each holding the named roles, and how;
+    `rests`: learners are offloaded during generation.
 
-    Roles take turns, so that beside what all of them hold a GPU needs the most that one does. On
-    CPUs all count: malloc does not find the room that one left for the next (benchmarks/plan.md).
-    """
+    Roles take turns, so besides everything resident a GPU needs only the maximum over roles. On
+    CPUs the sum counts: malloc does not reuse the freed memory of another role
+    (benchmarks/plan.md)."""
     most = sum if cpu else max
     fits, lines = True, list[Quantity]()
     for i, names in enumerate(places):

@@ -1,4 +1,4 @@
-"""A recipe's plan: parameters, memory, tokens and seconds, each with its arithmetic."""
+"""A recipe's plan: parameters, memory, tokens and seconds, each with its calculation."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from rlanything.runs.refusals import check_models
 def make_plan(
     recipe: Recipe, device: str, count: int | None = None, given: Sequence[str] = ()
 ) -> Plan:
-    """Works out the plan of a recipe on `count` seats (None: the recipe's own number), each with a
-    GPU or its share of this machine. `given`: assumptions of the user, `name=value`.
+    """Returns the plan of a recipe on `count` seats (None: the recipe's number), each with a GPU or
+    its share of this machine. `given`: the user's assumptions, `name=value`.
 
-    Loads no weights. On `cpu` a little arithmetic is timed; a GPU is never asked. Raises
-    `PlanError` for a model, device or assumption that is not known, `RecipeError` for a role that
-    cannot train."""
+    Loads no weights. On `cpu` a short computation is timed; a GPU is never used. Raises `PlanError`
+    for an unknown model, device or assumption, `RecipeError` for a role that cannot train."""
     seats = count or recipe.cluster.seats
     size = memory_of(device) / (seats if device == CPU else 1)
     check_models(recipe)
@@ -55,7 +54,7 @@ def make_plan(
         for role in roles
         if role.name in local and (role.name != rewriting or shared is None)
     }
-    # A seat has one device; in one process alone each role is where its section says.
+    # A seat has one device; in a single process each role is on its section's device.
     where = {role.name: role.role.device if seats == 1 else "" for role in roles}
     places = [[n for n in memories if where[n] == own] for own in dict.fromkeys(where.values())]
     fits, devices = on_devices(
@@ -77,7 +76,7 @@ def make_plan(
 
 
 def _models(recipe: Recipe, shared: str | None) -> tuple[dict[str, Architecture], list[Quantity]]:
-    """Returns the models that run in this process, by role, and a line about each role's model."""
+    """Returns the models in this process by role, and a line about each role's model."""
     models: dict[str, Architecture] = {}
     lines: list[Quantity] = []
     for name, role in recipe.roles.items():
@@ -102,7 +101,7 @@ def _models(recipe: Recipe, shared: str | None) -> tuple[dict[str, Architecture]
 
 
 def _tokens(recipe: Recipe, assumed: Assumptions, roles: list[RoleWorkload]) -> Iterator[Quantity]:
-    """Yields episodes, steps, and the tokens that each role reads, samples and learns from."""
+    """Yields episodes, steps, and the tokens that each role reads, samples and trains on."""
     tasks, rollouts = task_count(recipe, assumed), recipe.loop.rollouts_per_task
     how = f"{tasks} tasks ({recipe.loop.tasks_per_iteration} and candidates) x {rollouts}"
     yield Quantity("episodes", tasks * rollouts, "", how)

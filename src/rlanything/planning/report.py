@@ -1,4 +1,4 @@
-"""A plan: numbers with the arithmetic behind them, and how it is printed."""
+"""A plan as numbers with their calculation, and its printed form."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """One line of a plan. `how`: the arithmetic, with its numbers in it, or where the number is
-    from; where the value is not known, the reason."""
+    """One line of a plan. `how`: the calculation, or the source of the number; if the value is
+    unknown, the reason."""
 
     name: str
     value: float | None
@@ -22,7 +22,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class PlanSection:
-    """Quantities under one title, in the order in which they follow from one another."""
+    """Quantities under one title, each after those it is derived from."""
 
     title: str
     quantities: tuple[Quantity, ...]
@@ -30,7 +30,7 @@ class PlanSection:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The needs of a run of a recipe on `count` seats, each with a device: whether all roles
+    """Requirements of a run of a recipe on `count` seats, each with a device: whether all roles
     `fit`, and the seconds of one iteration by phase, without phases at an endpoint."""
 
     recipe: str
@@ -40,7 +40,7 @@ class Plan:
     sections: tuple[PlanSection, ...]
     seconds: dict[str, float]
     caveat: str
-    """How far the seconds can be trusted."""
+    """Reliability of the seconds."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -51,7 +51,7 @@ class PlanError(ValueError):
 
 
 def amount(value: float, unit: str) -> str:
-    """Returns a value with its unit, as people read it: 12.3 GB for 12.3e9 and "bytes"."""
+    """Returns a value with its unit in readable form: 12.3 GB for 12.3e9 and "bytes"."""
     if unit not in ("bytes", "bytes/s", "FLOP", "FLOP/s"):
         return f"{brief(value)} {unit}".rstrip()
     power = min(6, (len(f"{abs(value):.0f}") - 1) // 3)
@@ -59,7 +59,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def brief(value: float) -> str:
-    """Returns whole numbers from 100 on, and three digits below."""
+    """Returns integers from 100 on, and three digits below."""
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 

@@ -1,5 +1,5 @@
-"""The tokens of a screenshot in a model that sees, by the config of its image processor and the
-size of the domain's screens: no image is read."""
+"""Tokens per screenshot of a vision model, from its image processor's config and the domain's
+screen size: no image is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlanything.planning.architecture import KNOWN, read_config
 Tokens: TypeAlias = dict[str, tuple[float, str]]
 NONE_SHOWN = "none is shown"
 JUDGED = 2
-"""Screenshots that a judge is shown: those before and after a step."""
+"""Screenshots per judgement: before and after the step."""
 _QWEN3 = {"patch_size": 16, "merge_size": 2}
 _PROCESSORS: dict[str, dict[str, Any]] = {
     "Qwen/Qwen3-VL-8B-Thinking": {
@@ -27,12 +27,12 @@ _PROCESSORS: dict[str, dict[str, Any]] = {
         "size": {"shortest_edge": 65_536, "longest_edge": 16_777_216},
     }
 }
-"""What preprocessor_config.json says of the known models that see."""
+"""preprocessor_config.json of the known vision models."""
 
 
 def screenshot_tokens(recipe: Recipe, domain: Domain) -> Tokens:
     """Returns the tokens of one screenshot for each role that acts or scores, by the name of the
-    assumption; none where they cannot be known, and why."""
+    assumption; if unknown, none and the reason."""
     return {
         f"{name}_image_tokens": _of_role(role, domain)
         for name, role in recipe.roles.items()
@@ -52,15 +52,15 @@ def _of_role(role: RoleConfig, domain: Domain) -> tuple[float, str]:
     model = shipped.resolve(role.model, role.shipped_role)
     try:
         tokens = tokens_of(model, width, height)
-    except Exception as error:  # libraries raise anything over files that somebody else wrote
+    except Exception as error:  # libraries may raise anything for foreign files
         return 0.0, f"left out: its image processor cannot be used ({reason_of(error)})"
     known = "by this library's table" if model in KNOWN else "by its image processor"
     return float(tokens), f"a screen of {width} x {height}, {known}"
 
 
 def tokens_of(model: str, width: int, height: int) -> int:
-    """Returns the tokens that a model makes of an image of so many pixels. Raises whatever
-    libraries do for a model that cannot be shown one."""
+    """Returns the tokens of an image of this size in pixels. Raises whatever libraries raise for a
+    model that cannot read it."""
     config = read_config(model)
     if config.model_type not in FAMILIES:
         raise ValueError(f"images are not supported for models of type {config.model_type}")

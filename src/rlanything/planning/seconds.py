@@ -1,4 +1,4 @@
-"""Seconds of each phase: the operations that its tokens need, over one rate of the device."""
+"""Seconds of each phase: the FLOPs of its tokens divided by the rate of the device."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ GPUS = {
     "l40s": (91.6e12, 362e12, 48e9),
     "rtx-4090": (82.6e12, 165.2e12, 24e9),
 }
-"""Public data sheets: FLOP/s of dense matrix products, of the form with most power, in float32
-(without TensorFloat-32, which torch leaves off) and in bfloat16; and bytes of memory."""
+"""Public data sheets: dense FLOP/s of the highest-power variant, in float32 (without
+TensorFloat-32, torch's default) and in bfloat16; and bytes of memory."""
 CPU = "cpu"
 TOKENS, ROUNDS = 256, 9
 GENERATING = {"acts": "rollouts", "scores": "judgements", "rewrites": "proposals"}
-"""The phases in which roles generate, by what they do."""
-# As measured (benchmarks/plan.md).
+"""Phases in which roles generate, by the role's task."""
+# Measured (benchmarks/plan.md).
 CAVEAT = (
     "Seconds are rough: two iterations of the recipe tiny took 1.3 and 3.5 times their plan "
     "on a quiet CPU, and 5 to 9 times on a busy one; no plan's seconds were compared with a run on "
@@ -43,8 +43,8 @@ CAVEAT = (
 
 
 class Rate(NamedTuple):
-    """The speed of a role's model in FLOP/s: where many tokens are computed together (prompts and
-    updates), and where each answer grows by one token."""
+    """Speed of a role's model in FLOP/s: for many tokens at once (prompts and updates), and for
+    decoding token by token."""
 
     passes: float
     decoding: float
@@ -52,11 +52,11 @@ class Rate(NamedTuple):
 
 
 Local: TypeAlias = Mapping[str, tuple[Architecture, Rate]]
-"""The models, and their speed, of the roles that are at no endpoint."""
+"""Models and speeds of the roles that run locally."""
 
 
 def memory_of(device: str) -> float:
-    """Returns the bytes of one device, for `cpu` of this machine. Raises `PlanError`."""
+    """Returns the bytes of one device; for `cpu`, of this machine. Raises `PlanError`."""
     if device not in (CPU, *GPUS):
         known = f"{CPU} (this machine) or {', '.join(GPUS)}"
         raise PlanError(f"device {device!r} is not known: use {known}")
@@ -65,7 +65,7 @@ def memory_of(device: str) -> float:
 
 
 def rate_of(device: str, model: Architecture, dtype: str, use: Assumptions, threads: int) -> Rate:
-    """Returns this machine's rate, measured, or a GPU's peak times the shares that are assumed."""
+    """Returns this machine's measured rate, or a GPU's peak times the assumed utilisation."""
     if device == CPU:
         layer = model.flops(TOKENS, TOKENS, 0) / model.layers
         return measured_rate(model.shape, layer, dtype, threads)
@@ -80,7 +80,7 @@ def measured_rate(shape: tuple[Any, ...], flops: float, dtype: str, threads: int
     """Returns this machine's rate, timed on forward passes of one random layer of that shape."""
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
     decoder, ids = random_layer(*shape), torch.zeros(1, TOKENS, dtype=torch.long)
-    # The CPU time of one thread does not grow with the load of the machine.
+    # One thread's CPU time does not grow with the load of the machine.
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     times: list[float] = []
     with torch.inference_mode(), torch.autocast("cpu", enabled=dtype == "bfloat16"):
@@ -96,7 +96,7 @@ def measured_rate(shape: tuple[Any, ...], flops: float, dtype: str, threads: int
 def seconds_of_phases(
     recipe: Recipe, roles: Sequence[RoleWorkload], local: Local, assumed: Assumptions, seats: int
 ) -> tuple[dict[str, float], PlanSection]:
-    """Returns the seconds of each phase on so many seats, and the arithmetic."""
+    """Returns the seconds of each phase on this many seats, and the calculation."""
     phases, lines = dict[str, float](), list[Quantity]()
     updates = [f"{name} update" for name in recipe.trained_roles]
     parts = {phase: list[Quantity]() for phase in (*GENERATING.values(), *updates)}
@@ -141,7 +141,7 @@ def seconds_of_phases(
             how = f"{answers:,.0f} tests x {rollouts} responses x {seconds:.3g} s"
             add(phase, "tests run", answers * rollouts * seconds, how)
         if (learned := work.learned) and isinstance(role, TrainedRoleConfig):
-            # The optimizer's own arithmetic is not counted.
+            # The optimizer's own FLOPs are not counted.
             phase, tokens = f"{work.name} update", learned.computed_tokens
             flops = tokens, context, learned.samples * work.answer_tokens
             most = learned.turns(seats) / max(1, learned.passes)

@@ -1,4 +1,4 @@
-"""Bytes that seats exchange in an iteration, and their seconds at the bandwidths assumed."""
+"""Bytes that seats exchange in an iteration, and their seconds at the assumed bandwidths."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def traffic(
     assumed: Assumptions,
     seats: int,
 ) -> PlanSection:
-    """Returns what each seat receives of the others for the roles that learn, and how long it takes
-    alone: gathers that computing hides cost nothing more.
+    """Returns the bytes that each seat receives from the others for the roles that learn, and their
+    seconds without overlap: gathers hidden behind computation cost nothing.
 
-    Collectives run in rings, one for each port of a machine, so that bytes enter a machine once
-    through all its ports, and each of its GPUs once."""
+    Collectives run in rings, one per network port, so bytes enter a machine once over all its
+    ports, and each GPU once."""
     machine = min(seats, recipe.cluster.per_machine or GPUS_A_MACHINE)
     machines = ceil(seats / machine)
     inside = (seats - 1) / seats / assumed.machine_bandwidth
@@ -48,9 +48,9 @@ def traffic(
 def exchanged(
     work: RoleWorkload, role: TrainedRoleConfig, model: Architecture, seats: int
 ) -> Iterator[tuple[str, float, str]]:
-    """Yields name, bytes as if a seat received its own part too, and arithmetic.
+    """Yields name, bytes (including a seat's own part) and calculation.
 
-    A backward pass gathers again what the forward pass gave back."""
+    A backward pass gathers weights again that were resharded after the forward pass."""
     assert work.learned is not None
     turns, size = work.learned.turns(seats), SIZES[role.dtype]
     whole, trained = model.parameters + model.adapters, model.adapters or model.parameters

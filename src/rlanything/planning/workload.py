@@ -1,5 +1,5 @@
-"""The work of each role in an iteration: every task is the same mean task, and the learner's own
-rules cut its samples into passes."""
+"""Work of each role in an iteration: every task is the same mean task, and the learner's own
+functions divide its samples into passes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from rlanything.planning.assumptions import Assumptions
 from rlanything.planning.screenshots import JUDGED
 
 Answer: TypeAlias = tuple[float, float, float]
-"""The tokens of its prompt, those of prompt and answer, and how many of them are the beginning of
-the answer before it, in the order in which packs are sorted."""
+"""Tokens of a prompt, tokens of prompt and answer, and length of the prefix shared with the
+previous answer, in the order in which packs are sorted."""
 
 
 class TrainingWorkload(NamedTuple):
-    """One iteration's updates in all epochs: samples (their tokens: prompts and responses), passes
-    (packs, or batches of rows, padding included), and the most tokens and samples of a pass."""
+    """One iteration's updates in all epochs: samples (their prompt and response tokens), passes
+    (packs, or batches of rows with padding), and the largest tokens and samples of a pass."""
 
     samples: int
     sample_tokens: int
@@ -40,15 +40,15 @@ class TrainingWorkload(NamedTuple):
     most_samples: int
 
     def turns(self, seats: int) -> int:
-        """Returns the passes of the seat with most; who has fewer computes dummies meanwhile."""
+        """Returns the largest number of passes on any seat; others pad with dummy passes."""
         return self.updates * ceil(self.passes / self.updates / seats) if self.passes else 0
 
 
 @dataclass(frozen=True, slots=True)
 class RoleWorkload:
-    """A role and its work in an iteration: so many tasks, each with the same answers, which lie in
-    so many conversations, `samples` to a prompt; and one step after the other so many calls of the
-    engine. The longest conversation is with its last answers, side by side."""
+    """A role and its work in an iteration: `tasks` equal tasks, each with the same answers in a
+    number of conversations, `samples` answers per prompt, and the number of successive engine
+    calls. The longest conversation includes its last answers, side by side."""
 
     name: str
     role: AnyRoleConfig
@@ -60,11 +60,11 @@ class RoleWorkload:
     calls: int
     longest_tokens: float
     learned: TrainingWorkload | None = None
-    """None for a role that does not train."""
+    """Updates of the role; None if it does not train."""
     images: float = 0.0
-    """Screenshots in a prompt."""
+    """Screenshots per prompt."""
     image_tokens: float = 0.0
-    """The tokens of one."""
+    """Tokens per screenshot."""
 
     @property
     def answers(self) -> float:
@@ -72,8 +72,8 @@ class RoleWorkload:
 
     @property
     def shown(self) -> float:
-        """Screenshots in all prompts, as if the tower had each anew: those that a policy is shown
-        again with its next step are long forgotten where many episodes are played at once."""
+        """Screenshots in all prompts, each computed again: with many parallel episodes the cache no
+        longer has those that a policy sees again at its next step."""
         return self.answers / self.samples * self.images
 
     @property
@@ -82,31 +82,31 @@ class RoleWorkload:
 
     @property
     def prompt_tokens(self) -> float:
-        """Prompts of all answers, as if nothing were reused."""
+        """Prompt tokens of all answers, without any reuse."""
         return self.tasks * sum(prompt for prompt, _, _ in self.task)
 
     @property
     def prefilled_tokens(self) -> float:
-        """New tokens in them: the embedded engine computes no more. (Where a prompt goes on from an
-        answer, the last token of that is not cached.)"""
+        """New prompt tokens, which are all that the embedded engine computes. (After an answer, the
+        answer's last token is not cached.)"""
         continued = sum(whole == shared for _, whole, shared in self.task)
         return self.tasks * (continued + sum(prompt - shared for prompt, _, shared in self.task))
 
     @property
     def context_tokens(self) -> float:
-        """Mean tokens that a new one sees."""
+        """Mean number of tokens that a new token attends to."""
         return sum(prompt + whole for prompt, whole, _ in self.task) / (2 * len(self.task))
 
 
 def task_count(recipe: Recipe, assumed: Assumptions) -> int:
-    """Returns the tasks that are rolled out in an iteration, pending candidates included."""
+    """Returns the number of tasks rolled out in an iteration, including pending candidates."""
     candidates = assumed.candidates * recipe.curriculum.adapt_tasks
     return round(recipe.loop.tasks_per_iteration * (1 + candidates))
 
 
 def workloads(recipe: Recipe, assumed: Assumptions) -> list[RoleWorkload]:
-    """Returns the roles in the order in which they generate; none for a judge that is no language
-    model, nor for a role that values: nothing asks it yet."""
+    """Returns the roles in the order in which they generate; leaves out judges without a language
+    model and value roles, which nothing uses yet."""
     roles: list[RoleWorkload] = []
     for name, role in recipe.roles.items():
         if isinstance(role, AdapterConfig):
@@ -127,10 +127,10 @@ def _rewriting(
     asked = task_count(recipe, assumed) * assumed.rewritten_tasks * recipe.curriculum.adapt_tasks
     prompt, answer = own.prompt_tokens, own.answer_tokens
     tries, critics = role.tries, role.most_critics
-    if critics is None:  # at most; a task that is to become harder has hardly any
+    if critics is None:  # upper bound; tasks to be made harder have hardly any
         critics = recipe.loop.rollouts_per_task
     proposal = prompt + critics * answer
-    # In two stages at most a summary of every step before the critic.
+    # With two stages, at most one summary per step before the critic.
     asked_once = critics * (1 + (role.critic_stages - 1) * round(assumed.episode_steps))
     task = [(prompt, prompt + answer, 0.0)] * asked_once + [(proposal, proposal + answer, 0.0)]
     task += [(proposal, proposal + answer, proposal)] * (tries - 1)
@@ -151,13 +151,13 @@ def _conversing(
     name: str, role: PolicyConfig | JudgeConfig, recipe: Recipe, assumed: Assumptions
 ) -> RoleWorkload:
     """Returns the work of the policy or a judge, which reads an episode after each step, or one
-    prompt a task where it writes tests."""
+    prompt per task if it writes tests."""
     judge, one = isinstance(role, JudgeConfig), assumed.writes_tests
     own, response = assumed.roles[name], assumed.roles[recipe.acting].answer_tokens
     opening, turn, asked = own.opening_tokens, own.turn_tokens, own.question_tokens
     quoted, image, answer = own.quoted, own.image_tokens, own.answer_tokens
     samples = role.samples_per_step if isinstance(role, JudgeConfig) else 1
-    # A judge's first prompt holds a step already.
+    # A judge's first prompt already has a step.
     count, lead = recipe.loop.rollouts_per_task, int(judge)
     if judge and one:
         count, lead, asked, image = 1, 0, 0.0, 0.0
@@ -168,13 +168,13 @@ def _conversing(
         return most if image else 0
 
     def task(steps: int) -> list[Answer]:
-        """Returns a task's answers, each conversation's longest first."""
+        """Returns a task's answers, the longest first in each conversation."""
         answers: list[Answer] = []
         for step in [*reversed(range(steps))] * count:
             question = asked + images(step) * image
             prompt = opening + (step + lead) * turn + (step * quoted + lead) * response + question
-            # Either the next prompt goes on from this one and its answer, or it leaves the question
-            # out, and what it does not quote. First prompts are the same in all conversations.
+            # The next prompt either continues this one and its answer, or leaves out the question
+            # and unquoted parts. First prompts are the same in all conversations.
             left_out = question + (1 - quoted) * lead * response
             whole, shared = prompt + answer, prompt - left_out
             if not lead and not question:
@@ -186,7 +186,7 @@ def _conversing(
             answers += [(prompt, whole, shared), *[(prompt, whole, prompt)] * (samples - 1)]
         return answers
 
-    # A judge that nothing in training depends on is there, and not asked.
+    # A judge that training does not depend on is loaded but not asked.
     asked_of = task_count(recipe, assumed) if recipe.reads_scores or not judge else 0
     tasks, mean, longest = asked_of, task(steps), task(most)
     learned = training(mean, round(tasks * own.trained), longest, role) if role.trains else None
@@ -209,8 +209,8 @@ def _conversing(
 def training(
     task: list[Answer], tasks: int, longest: list[Answer], role: TrainedRoleConfig
 ) -> TrainingWorkload:
-    """Returns the passes of so many equal tasks, divided into minibatches as the learner does; the
-    largest is as large as the longest episodes need."""
+    """Returns the passes of this many equal tasks, divided into minibatches as in the learner; the
+    largest pass has the longest episodes."""
     updates = min(role.minibatches, tasks)
     parts = [task * len(range(i, tasks, updates)) for i in range(updates)] * role.epochs
     passes = [made for part in parts for made in _passes(part, role)]
@@ -222,7 +222,7 @@ def training(
 
 
 def _passes(answers: Sequence[Answer], role: TrainedRoleConfig) -> list[tuple[int, int]]:
-    """Returns the tokens of every pass, and its samples."""
+    """Returns the tokens and samples of every pass."""
     lengths = [round(whole) for _, whole, _ in answers]
     shared = [round(beginning) for _, _, beginning in answers]
     if role.packing == "padded":

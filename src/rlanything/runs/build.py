@@ -45,36 +45,35 @@ class RunComponents:
     """The models and roles of a run."""
 
     trained_models: Mapping[str, Trained]
-    """The models that learn, by role."""
+    """Models that learn, by role."""
     train_policy: LanguagePolicy
-    """The policy as it samples in training."""
+    """The policy with its sampling settings in training."""
     eval_policy: LanguagePolicy
-    """The same policy as it samples in evaluation."""
+    """The same policy with its sampling settings in evaluation."""
     judges: JudgePanel
     adapter: Adapter
     engines: tuple[Engine, ...]
-    """All engines of models in this process, the frozen ones too."""
+    """All engines of models in this process, including frozen ones."""
     chat_models: Mapping[str, ChatModel]
-    """By role, the model that answers for it."""
+    """The model that answers for each role, by role."""
     models: Models
     """The holder of all models."""
     images: tuple[Path, ...] = ()
-    """Folders in which models look for screenshots."""
+    """Folders in which models look up screenshots."""
     passing: TemporaryDirectory[str] | None = None
-    """A folder for screenshots that no run keeps, as long as this lives; None: the domain shows
-    none."""
+    """Temporary folder for screenshots that no run keeps; None if the domain has none."""
 
     @property
     def passing_images(self) -> Path | None:
-        """Where screenshots go that no run keeps; None: nowhere."""
+        """Folder of the screenshots that no run keeps; None without one."""
         return None if self.passing is None else Path(self.passing.name)
 
     def labeller(self, recipe: Recipe, domain: Domain, day: datetime) -> Labeller | None:
-        """Builds the labeller that `build_labeller` builds, beside these models."""
+        """Builds `build_labeller`'s labeller with these models."""
         return build_labeller(recipe, domain, day, self.models, self.images)
 
     def pop_usage(self) -> dict[str, int]:
-        """Returns what was asked of models since the last call, as `role/quantity`."""
+        """Returns the requests and tokens of models since the last call, as `role/quantity`."""
         return {
             f"{role}/{quantity}": count
             for role, chat_model in self.chat_models.items()
@@ -83,8 +82,8 @@ class RunComponents:
 
 
 def new_pool(recipe: Recipe, domain: Domain) -> Pool:
-    """Returns the tasks that a run begins with. Raises `RecipeError` where the domain has fewer
-    than an iteration plays."""
+    """Returns the initial tasks of a run. Raises `RecipeError` if the domain has fewer than an
+    iteration needs."""
     roots = checked_tasks(domain, "train", recipe.loop.tasks, derive(recipe.seed, "roots"))
     if len(roots) < recipe.loop.tasks_per_iteration:
         raise RecipeError(
@@ -102,14 +101,14 @@ def build_components(
     day: datetime | None = None,
     images: Path | None = None,
 ) -> RunComponents:
-    """Builds everything that acts in a run; models that learn have the weights of `checkpoint`,
-    where one is given, but are held to the recipe's own. `parts` win over what the recipe names.
-    Chat templates with a date show `day`; None: today. `images`: where the run's screenshots lie.
+    """Builds the models and roles of a run; trained models load the weights of `checkpoint` if
+    given, and keep the recipe's model as their reference. `parts` take precedence over the recipe.
+    Chat templates with a date show `day`; None: today. `images`: folder of the run's screenshots.
 
-    Raises `RecipeError` for a role that cannot train, or that is to be shown images and sees none,
-    `ModelError`, `EndpointError` or `JudgeError` for a model or a judge that cannot be used."""
+    Raises `RecipeError` for a role that cannot train, or whose model cannot read required images,
+    `ModelError`, `EndpointError` or `JudgeError` for an unusable model or judge."""
     check_models(recipe)
-    if checkpoint is None:  # a run that has begun goes on as it is
+    if checkpoint is None:  # a run that has begun keeps its settings
         check_feedback(recipe, domain)
     models = open_models(
         recipe.cluster, [section.device for section in recipe.model_sections], recipe.threads
@@ -137,7 +136,7 @@ def _components(
         for name, role in recipe.trained_roles.items()
     }
     chat_models = _ChatModels(recipe, models, trained, day, seen)
-    # The policy first, then judges, then the adapter, which may answer with the model of either.
+    # The policy first, then judges, then the adapter, which may share a model with either.
     acting, policy, key = chat_models.build(recipe.acting), recipe.policy, role_key(recipe.acting)
     judges: dict[str, Judge] = {}
     for name, role in recipe.judges.items():
@@ -163,7 +162,7 @@ def _components(
 
 @dataclass(slots=True)
 class _ChatModels:
-    """The chat models of a run, which are built in the order in which roles ask for them."""
+    """The chat models of a run, built in the order in which roles request them."""
 
     recipe: Recipe
     models: Models
@@ -186,7 +185,7 @@ class _ChatModels:
         role, shared = self.recipe.roles[name], self.recipe.shared_role
         if name == self.recipe.rewriting and shared is not None:
             answering = self.by_role[shared]
-            assert isinstance(answering, LocalChatModel)  # check_models saw to it
+            assert isinstance(answering, LocalChatModel)  # check_models ensures this
             return answering.counted_separately()
         if trained := self.trained.get(name):
             model, engine = trained.model, trained.engine
@@ -204,8 +203,7 @@ def trained_source(
     name: str,
     role: TrainedRoleConfig,
 ) -> RoleSource:
-    """Returns where a model that learns comes from: the recipe's, or, where one is given, that of a
-    checkpoint."""
+    """Returns the source of a trained model: the recipe's, or the checkpoint's if given."""
     return RoleSource(
         name,
         role,
@@ -222,8 +220,8 @@ def build_chat_model(
     day: datetime | None = None,
     images: tuple[Path, ...] = (),
 ) -> ChatModel:
-    """Builds a role's model, where `models` are or at an endpoint; a chat template with a date
-    shows `day` (None: today), and images are looked for in these folders. Raises `ModelError` or
+    """Builds a role's model, with `models` or at an endpoint; a chat template with a date shows
+    `day` (None: today), and images are looked up in these folders. Raises `ModelError` or
     `EndpointError`."""
     if role.remote:
         setting = role.engine_setting(name, threads=0, images=images)
@@ -240,8 +238,7 @@ def build_policy(
     key: str = "policy",
 ) -> LanguagePolicy:
     """Builds the policy over a chat model, sampling at `temperature`; `key`: the role's in the
-    recipe, for messages. Raises `RecipeError` for a model that is to be shown images and sees
-    none."""
+    recipe, for messages. Raises `RecipeError` if the model cannot read required images."""
     _check_sight(key, chat_model, domain)
     return LanguagePolicy(
         chat_model,
@@ -256,12 +253,12 @@ def build_policy(
 def build_labeller(
     recipe: Recipe, domain: Domain, day: datetime, models: Models, images: tuple[Path, ...] = ()
 ) -> Labeller | None:
-    """Builds the labeller of the judge's held-out steps; None where the recipe has none. Images are
-    looked for in these folders.
+    """Builds the labeller of the judge's held-out steps; None if the recipe has none. Images are
+    looked up in these folders.
 
-    Raises `RecipeError` where none is needed, and what `build_chat_model` raises."""
+    Raises `RecipeError` if no labeller is needed, and what `build_chat_model` raises."""
     config = recipe.evaluation.labeller
-    if config is None or recipe.evaluation.baseline is not None:  # which has its labels
+    if config is None or recipe.evaluation.baseline is not None:  # which already has labels
         return None
     if domain.capabilities.judge == "tests":
         raise RecipeError(
@@ -282,11 +279,11 @@ def build_judge(
     chat_model: Callable[[], ChatModel],
     key: str = "judge",
 ) -> Judge:
-    """Builds the judge that a recipe names; `chat_model` is called only where one is needed, `key`
-    is the role's in the recipe, for messages.
+    """Builds the judge that a recipe names; `chat_model` is called only if needed; `key` is the
+    role's in the recipe, for messages.
 
-    Raises `JudgeError` where there is none of this name, or where it refuses its options, and
-    `RecipeError` for a model that is to be shown images and sees none."""
+    Raises `JudgeError` for an unknown judge or invalid options, and `RecipeError` if the model
+    cannot read required images."""
     samples = config.samples_per_step
     sampling = Sampling(config.temperature, config.max_tokens)
     if config.name == "llm":
@@ -321,11 +318,10 @@ def build_adapter(
     chat_model: Callable[[], ChatModel],
     key: str = "adapter",
 ) -> Adapter:
-    """Builds the adapter that a recipe names; `chat_model` is called only where one is needed: a
-    language model is of no use where the domain cannot rewrite its tasks. `key` is the role's in
-    the recipe, for messages.
+    """Builds the adapter that a recipe names; `chat_model` is called only if needed: it is useless
+    if the domain cannot rewrite tasks. `key` is the role's in the recipe, for messages.
 
-    Raises `RecipeError` where there is none of this name, or where it refuses its options."""
+    Raises `RecipeError` for an unknown adapter or invalid options."""
     sampling = Sampling(config.temperature, config.max_tokens)
     if config.name == "llm":
         critics, stages = config.most_critics, config.critic_stages
@@ -347,13 +343,13 @@ def build_adapter(
 def _provided(
     domain: Domain, sampling: Sampling, chat_model: Callable[[], ChatModel]
 ) -> dict[str, Callable[[], Any]]:
-    """Returns what a judge or adapter class gets, where its constructor has such parameters."""
+    """Returns factories for constructor parameters of a judge or adapter class, by name."""
     return {"domain": lambda: domain, "sampling": lambda: sampling, "chat_model": chat_model}
 
 
 def _check_sight(role: str, chat_model: ChatModel, domain: Domain) -> None:
-    """Raises `RecipeError` before anything is played where images would be shown to the blind. What
-    an endpoint's model sees is its own affair."""
+    """Raises `RecipeError` early if a role would receive images that its model cannot read. Models
+    at endpoints are not checked."""
     if not (isinstance(chat_model, LocalChatModel) and domain.capabilities.shows_images):
         return
     if chat_model.no_vision_reason:

@@ -1,8 +1,8 @@
-"""Checkpoints: models in Hugging Face format, optimizers and the pool; complete, or not there.
+"""Checkpoints: models in Hugging Face format, optimizers and the pool; written atomically.
 
-A checkpoint is written beside its place, synced to disk, and renamed; its manifest has the SHA-256
-of every file. Random numbers derive from the run's seed and the iteration: there is no other state.
-"""
+A checkpoint is written to a temporary folder, synced to disk, and renamed; its manifest has the
+SHA-256 of every file. Random numbers derive from the run's seed and the iteration: there is no
+other state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANIFEST = "manifest.json"
 POOL = "pool.json"
 
 MANIFEST_BYTES = 1 << 24
-"""A larger one is none of ours."""
+"""Largest manifest that is read."""
 _NAME, _PARTIAL = re.compile(r"iter-([0-9]{5,9})"), re.compile(r"\.iter-[0-9]{5,9}\.partial")
 
 
@@ -36,11 +36,11 @@ class CheckpointError(ValueError):
 
 
 class CheckpointedModel(Protocol):
-    """A model that learns, wherever it is."""
+    """A trained model, local or remote."""
 
     @property
     def save(self) -> Callable[[Path], None]:
-        """Writes the model into a folder, with the learner's state beside it."""
+        """Returns a function that writes the model and the learner's state into a folder."""
         ...
 
 
@@ -54,9 +54,8 @@ def save_checkpoint(
     roles: Mapping[str, CheckpointedModel],
     pool: Pool | None,
 ) -> str:
-    """Writes `folder/iter-NNNNN` and returns its name; `pool`: None where there are no tasks. One
-    of that name is replaced: it is what an
-    interrupted run left. Raises `CheckpointError` where the disk does not take it."""
+    """Writes `folder/iter-NNNNN` and returns its name; `pool`: None without tasks. An existing one
+    is replaced: it is from an interrupted run left. Raises `CheckpointError` if writing fails."""
     name = checkpoint_name(iteration)
     partial, place = folder / f".{name}.partial", folder / name
     try:
@@ -87,8 +86,8 @@ def save_checkpoint(
 
 
 def problems(checkpoint: Path) -> list[str]:
-    """Returns the faults of a checkpoint, in words; empty: every byte is as it was written, and
-    there are plain files and folders only."""
+    """Returns the faults of a checkpoint in words; empty if every byte is as it was written and
+    there are only plain files and folders."""
     if fault := path_fault(checkpoint):
         return [f"{checkpoint.name} {fault}"]
     contents = dict(_contents(checkpoint))
@@ -103,7 +102,7 @@ def problems(checkpoint: Path) -> list[str]:
     damage: list[str] = []
     for file, digest in digests.items():
         try:
-            # Not to be looked for anywhere else, whatever the manifest says.
+            # Never looked up elsewhere, whatever the manifest says.
             intact = _digest(checkpoint / file) == digest if file in contents else None
         except OSError:
             intact = None
@@ -119,23 +118,23 @@ def load_pool(checkpoint: Path) -> Pool:
 
 
 def saved_iterations(folder: Path) -> list[int]:
-    """Returns the iterations of the checkpoints in a run's folder, oldest first. A copy beside
-    them, of whatever name, is none of them."""
+    """Returns the iterations of the checkpoints in a run's folder, oldest first; ignores copies
+    with other names."""
     names = [match for path in _entries(folder) if (match := _NAME.fullmatch(path.name))]
     return sorted(int(name[1]) for name in names if name[0] == checkpoint_name(int(name[1])))
 
 
 def prune(folder: Path, keep: int, every: int) -> None:
-    """Deletes all but the newest `keep` checkpoints and those of every `every`-th iteration (0: no
+    """Deletes all but the newest `keep` checkpoints and every `every`-th iteration's (0: no
     others)."""
     for iteration in saved_iterations(folder)[:-keep]:
         if not every or iteration % every:
-            with suppress(OSError):  # it takes space, and no run should end for that
+            with suppress(OSError):  # it only takes space: no reason to end a run
                 _delete(folder / checkpoint_name(iteration))
 
 
 def forget(folder: Path, iterations: Iterable[int]) -> None:
-    """Deletes checkpoints that no longer belong to the run, and what was never finished."""
+    """Deletes checkpoints that no longer belong to the run, and unfinished ones."""
     for iteration in iterations:
         _delete(folder / checkpoint_name(iteration))
     for path in _entries(folder):
@@ -148,7 +147,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _delete(path: Path) -> None:
-    """Deletes a folder with all that is in it; of a link, the link alone."""
+    """Deletes a folder with its contents; for a link, only the link."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -156,8 +155,8 @@ def _delete(path: Path) -> None:
 
 
 def _contents(folder: Path) -> Iterator[tuple[str, str | None]]:
-    """Yields the relative name of whatever is below a folder but folders, and what is odd about it;
-    None: it is a plain file."""
+    """Yields the relative name of everything below a folder except folders, and its fault; None for
+    a plain file."""
     for place, folders, files in os.walk(folder):
         for name in [*folders, *files]:
             path = Path(place, name)

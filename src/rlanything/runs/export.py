@@ -26,11 +26,11 @@ def export_run(
     form: Format,
     on_trajectories: Callable[[int], None] = lambda count: None,
 ) -> dict[str, int]:
-    """Writes `metrics`, `evaluations`, `tasks` and `trajectories` into a new folder, which appears
-    whole or not at all. Returns the number of rows of each.
+    """Writes `metrics`, `evaluations`, `tasks` and `trajectories` into a new folder, which is
+    created atomically. Returns the number of rows of each.
 
-    A line of trajectories is one that `rlanything feedback` reads. Raises `ExportError` for a
-    folder that exists or cannot be written, and without the extra that Parquet needs."""
+    `rlanything feedback` reads the lines of `trajectories`. Raises `ExportError` for a folder that
+    exists or cannot be written, and without the extra that Parquet needs."""
     if folder.exists():
         raise ExportError(f"{folder} exists already: choose another folder with --out")
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
@@ -54,7 +54,7 @@ def export_run(
 
 
 def trajectory_row(trajectory: StoredTrajectory, instruction: str) -> Row:
-    """Returns an episode as `rlanything feedback` reads it, with its texts and advantages."""
+    """Returns an episode with its texts and advantages, in the format of `rlanything feedback`."""
     return {
         "task": trajectory.task,
         "trajectory": trajectory.id,
@@ -96,7 +96,7 @@ def _trajectory_rows(run: RecordedRun, on_trajectories: Callable[[int], None]) -
 
 
 def _same_names(rows: list[Row]) -> list[Row]:
-    """Returns the rows with the names of all, None where a row has no such value."""
+    """Returns the rows with all names in each, None for missing values."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in names} for row in rows]
 
@@ -105,7 +105,7 @@ def _write_lines(path: Path, rows: Iterable[Row]) -> int:
     count = 0
     with path.open("w", encoding="utf-8") as file:
         for row in rows:
-            # ASCII only: half a surrogate pair is no UTF-8
+            # ASCII only: half a surrogate pair is not UTF-8
             file.write(json.dumps(finite_json(row)) + "\n")
             count += 1
     return count
@@ -121,7 +121,8 @@ def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
 
 
 def _encodable(value: Any) -> Any:
-    """Returns a row with question marks for halves of surrogate pairs, which no UTF-8 holds."""
+    """Returns a row with question marks for halves of surrogate pairs, which UTF-8 cannot
+    encode."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The slots of a run as its store has them: root, active task, candidates, accuracies, critics."""
+"""The slots of a run from its store: root, active task, candidates, accuracies, critics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from rlanything.runs.store.store import Store
 
 SHORT = 40
-"""Characters of the longest value of a task's data that a table shows."""
+"""Longest value of a task's data, in characters, that a table shows."""
 
 
 def read_lineage(store: Store) -> list[dict[str, Any]]:
@@ -74,8 +74,9 @@ def _slots(store: Store) -> list[dict[str, Any]]:
 
 
 def lineage_table(slots: list[dict[str, Any]]) -> Table:
-    """Builds a table of the slots, those with a history first: what was accepted, rejected and
-    why. Tasks often read alike, so each has its slot's id and the data in which they differ."""
+    """Builds a table of the slots, those with a history first, with accepted and rejected
+    candidates and reasons. Tasks often have the same text, so each row has the slot's id and the
+    data in which tasks differ."""
     table = Table(title=f"{len(slots)} slots", show_lines=True)
     table.add_column("slot and root task")
     table.add_column("active task")
@@ -103,7 +104,7 @@ def lineage_table(slots: list[dict[str, Any]]) -> Table:
 
 
 def _differing(several: Sequence[Any]) -> list[str]:
-    """Returns the keys of tasks' data whose values are short and not the same in all of them."""
+    """Returns the keys of tasks' data whose values are short and differ between tasks."""
     mappings = [data for data in several if isinstance(data, dict)]
     keys = dict.fromkeys(key for data in mappings for key in data)
     return [

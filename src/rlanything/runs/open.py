@@ -1,4 +1,4 @@
-"""Reading what a run kept: rows for pandas, records for code."""
+"""Reads the data of a run: rows for pandas, records for code."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ Row = dict[str, Any]
 
 
 def open_run(path: str | Path) -> RecordedRun:
-    """Returns the run that lies in a directory, also while it is under way.
+    """Returns the run in a directory, even while it is training.
 
-    Raises `RecipeError` for a directory that is no run's, `RunDirectoryError` for one with links in
-    it, `StoreError` for a store that another version wrote."""
+    Raises `RecipeError` if the directory is not a run's, `RunDirectoryError` if it contains links,
+    `StoreError` for an unsupported store version."""
     check_run(Path(path))
     return RecordedRun(Path(path))
 
 
 class RecordedRun:
-    """Reads what a run kept. Every method reads anew, so that a run under way can be watched."""
+    """The data of a run. Every method reads the store again, so that a running run can be
+    watched."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,43 +40,43 @@ class RecordedRun:
 
     @property
     def recipe(self) -> dict[str, Any]:
-        """The resolved recipe, as data."""
+        """The resolved recipe as data."""
         return self._read(_recipe)
 
     @property
     def finished(self) -> bool:
-        """Whether the run is at its end."""
+        """Whether the run is finished."""
         return self._read(Store.finished)
 
     def check_values(self) -> None:
-        """Raises `StoreError` where the store holds what no run writes."""
+        """Raises `StoreError` if the store holds values that no run writes."""
         self._read(Store.check_values)
 
     def metrics(self) -> list[Row]:
-        """Returns one row an iteration (0: before training): `iteration`, and every metric by its
-        name; None where there was nothing to measure it on."""
+        """Returns one row per iteration (0: before training): `iteration`, and every metric by its
+        name; None if it was not measured."""
         history = self._read(Store.history)
         return [{"iteration": iteration, **values} for iteration, values in history.items()]
 
     def evaluations(self) -> list[Row]:
-        """Returns one row a held-out episode: iteration, split, task, attempt, kind, outcome (0:
+        """Returns one row per held-out episode: iteration, split, task, attempt, kind, outcome (0:
         it could not be played) and the number of its steps."""
         names = ("iteration", "split", "task", "attempt", "kind", "outcome", "steps")
         rows = self._query(f"SELECT {', '.join(names)} FROM evaluations ORDER BY 1, 2, 3, 4")
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def tasks(self) -> list[Row]:
-        """Returns one row a slot: its root and active task, accuracy, and the history of its
+        """Returns one row per slot: its root and active task, accuracy, and the history of its
         candidates with their critics."""
         return self._read(read_lineage)
 
     def trajectories(self, iteration: int | None = None) -> list[StoredTrajectory]:
         """Returns the episodes of an iteration, or of all, with texts, judgements and advantages;
-        those are left out whose texts the recipe's `store.keep_iterations` let go."""
+        without those whose texts `store.keep_iterations` has deleted."""
         return list(self.iterate_trajectories(iteration))
 
     def iterate_trajectories(self, iteration: int | None = None) -> Iterator[StoredTrajectory]:
-        """Yields what `trajectories` returns, one at a time."""
+        """Yields the rows of `trajectories`, one at a time."""
         with closing(Store(self.path / STORE)) as store:
             rows = store.query(
                 "SELECT id FROM trajectories JOIN transcripts ON trajectory = number"
@@ -85,17 +86,17 @@ class RecordedRun:
             for (name,) in rows:
                 try:
                     trajectory = store.trajectory(name)
-                except ForgottenError:  # meanwhile, by a run that goes on
+                except ForgottenError:  # meanwhile, by the running run
                     continue
                 yield trajectory
 
     def trajectory_count(self) -> int:
-        """Returns how many episodes are kept with their texts."""
+        """Returns the number of episodes whose texts are kept."""
         [(count,)] = self._query("SELECT COUNT(*) FROM transcripts")
         return count
 
     def instructions(self) -> dict[str, str]:
-        """Returns the sentence that the agent reads, by task."""
+        """Returns the agent's instruction for each task."""
         return dict(self._query("SELECT id, instruction FROM tasks"))
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The parts of a run that a program hands over as objects, in place of what its recipe names."""
+"""Parts of a run that a program passes as objects, in place of the recipe's."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from rlanything.roles.adapter import Adapter
 from rlanything.roles.judges.base import Judge
 
 PROTOCOLS: dict[str, type] = {"domain": Domain, "judge": Judge, "adapter": Adapter}
-"""What an object in the place of each part has; a loss and an advantage are functions."""
+"""Protocols of the objects for each part; a loss and an advantage are functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Objects for some parts of a run; None: what the recipe names."""
+    """Objects for some parts of a run; None: the recipe's."""
 
     domain: Domain | None = None
     judge: Judge | Mapping[str, Judge] | None = None
-    """The only judge, or judges by the names of their roles."""
+    """The only judge, or judges by role name."""
     adapter: Adapter | None = None
     loss: Loss | None = None
-    """The policy's; the judge's is named by `judge.loss`."""
+    """The policy's loss; a judge's is named by `judge.loss`."""
     advantage: Advantage | None = None
 
     def __post_init__(self) -> None:
-        """Raises `RecipeError` for a part that is none of its kind."""
+        """Raises `RecipeError` for a part of the wrong type."""
         for part in fields(self):
             given: Any = getattr(self, part.name)
             objects = [*given.values()] if isinstance(given, Mapping) else [given]
@@ -42,14 +42,14 @@ class Parts:
                     _check(part.name, one)
 
     def judge_of(self, role: str) -> Judge | None:
-        """Returns the object that judges in a role; None: what the recipe names."""
+        """Returns the object that judges in a role; None: the recipe's judge."""
         return self.judge.get(role) if isinstance(self.judge, Mapping) else self.judge
 
     def named_in(self, recipe: Recipe) -> Recipe:
-        """Returns the recipe with `object(...)` for the name of each part that is here, so that it
-        says of itself what it cannot bring back.
+        """Returns the recipe with `object(...)` as the name of each part given here, to mark what
+        the recipe alone cannot rebuild.
 
-        Raises `RecipeError` for a part that the recipe says is an object and that is not here."""
+        Raises `RecipeError` if a part that the recipe marks as an object is not given."""
         self._check_judges(recipe)
         places: list[tuple[str, str, str, Any]] = [
             ("domain", "domain", "name", self.domain),
@@ -81,7 +81,7 @@ class Parts:
         return recipe
 
     def _check_judges(self, recipe: Recipe) -> None:
-        """Raises `RecipeError` for judges that belong to no role of the recipe."""
+        """Raises `RecipeError` for judges without a role in the recipe."""
         names = ", ".join(recipe.judges)
         if isinstance(self.judge, Mapping):
             if strange := [name for name in self.judge if name not in recipe.judges]:
@@ -93,7 +93,7 @@ class Parts:
 
 
 def _check(part: str, given: Any) -> None:
-    """Raises `RecipeError` for an object that cannot stand in the place of a part."""
+    """Raises `RecipeError` for an object that cannot replace a part."""
     place = f"{part}: {object_name(given)}"
     if isinstance(given, type):
         raise RecipeError(f"{place} is a class: hand over an object of it")
@@ -109,4 +109,4 @@ def _check(part: str, given: Any) -> None:
 
 
 NO_PARTS = Parts()
-"""Everything is as the recipe names it."""
+"""All parts are the recipe's."""

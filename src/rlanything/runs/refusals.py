@@ -1,4 +1,4 @@
-"""Refuses recipes whose parts do not go together, before anything is loaded."""
+"""Refuses recipes with incompatible parts, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from rlanything.config.sections import FeedbackConfig, check_inputs
 from rlanything.domains.base import Domain
 
 COMPARED_STEPS = ("trajectory", "state")
-"""Advantages that are that of `step` where an episode has one step."""
+"""Advantages equal to `step` if an episode has one step."""
 
 
 def check_models(recipe: Recipe) -> None:
-    """Raises `RecipeError` for a role that an endpoint serves and that should learn (it gives text,
-    and learning needs the sampled tokens with their log-probs), for sharing the model of a role
-    that has none in this process, and for a role that nothing reads."""
+    """Raises `RecipeError` for a trained role at an endpoint (it returns text, but learning needs
+    sampled tokens with log-probs), for sharing the model of a role without one in this process, and
+    for an unused role."""
     why = "engine: an endpoint gives no tokens or log-probs to train on"
     if recipe.policy.remote:
         raise RecipeError(
@@ -62,8 +62,8 @@ def check_models(recipe: Recipe) -> None:
 
 
 def check_functions(recipe: Recipe) -> None:
-    """Raises `RecipeError` for a loss, an advantage or a reward that cannot be found, that refuses
-    its options, or that needs what no role gives."""
+    """Raises `RecipeError` for a loss, an advantage or a reward that is unknown, has invalid
+    options, or requires an input that no role gives."""
     functions: dict[str, FunctionConfig] = {
         f"{role_key(name)}.loss": role.loss for name, role in recipe.trained_roles.items()
     }
@@ -79,8 +79,8 @@ def check_functions(recipe: Recipe) -> None:
 
 
 def on_judged_steps(recipe: Recipe) -> list[str]:
-    """Returns the settings of feedback on judged steps that a recipe with a model as its judge has
-    changed: nothing reads them where the judge writes tests and scores no steps."""
+    """Returns the changed settings of feedback on judged steps in a recipe whose judge is a model:
+    they have no effect if the judge writes tests instead of scoring steps."""
     feedback, default = recipe.feedback, FeedbackConfig()
     changed = {
         "judge_lambda": feedback.judge_lambda != default.judge_lambda,
@@ -92,7 +92,7 @@ def on_judged_steps(recipe: Recipe) -> list[str]:
 
 
 def check_feedback(recipe: Recipe, domain: Domain) -> None:
-    """Raises `RecipeError` for feedback on judged steps, where the judge writes tests."""
+    """Raises `RecipeError` for feedback on judged steps if the judge writes tests."""
     if domain.capabilities.judge == "tests" and (changed := on_judged_steps(recipe)):
         raise RecipeError(
             f"feedback.{changed[0]} changes nothing where the judge writes tests, as in "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rlanything.algorithm.feedback import FeedbackSettings
 
-if TYPE_CHECKING:  # to read a store takes neither the loop nor torch
+if TYPE_CHECKING:  # reading a store needs neither the loop nor torch
     from rlanything.algorithm.curriculum import Pool
     from rlanything.evaluation.counts import Counts
     from rlanything.evaluation.judge_eval import JudgeEvaluation
@@ -18,33 +18,34 @@ if TYPE_CHECKING:  # to read a store takes neither the loop nor torch
     from rlanything.rollout.groups import RolloutGroup
 
 Numbers: TypeAlias = Mapping[str, float | None]
-"""Metrics by name; None: there was nothing to measure it on."""
+"""Metrics by name; None if it was not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class IterationRecord:
-    """One iteration of the loop, and what is known about it."""
+    """The results of one iteration, with measurements."""
 
     result: IterationResult
     pool: Pool
-    """As the iteration left it."""
+    """The pool after the iteration."""
     feedback: FeedbackSettings = field(default_factory=FeedbackSettings)
     judges: Sequence[str] = ("judge",)
     """Names of the roles that score."""
     labels: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """The oracle's, of the steps of each trajectory that it can label: [steps] in {-1, 0, +1}."""
+    """The oracle's labels of the steps of each trajectory that it can label: [steps] in {-1, 0,
+    +1}."""
     judge_counts: Mapping[str, Mapping[str, Counts]] = field(default_factory=dict)
-    """By judge, hits by its own measures, by task."""
+    """Counts of each judge's own measures, by judge and task."""
     usage: Mapping[str, int] = field(default_factory=dict)
     """Requests and tokens of the models, as `role/quantity`."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """By phase."""
+    """Seconds by phase."""
     distance: Callable[[str, str], float] | None = None
     """Cosine distance of two sentences; None without the extra `drift`."""
     checkpoint: str = ""
-    """Its name."""
+    """Name of the checkpoint."""
     finished: str = ""
-    """When, in ISO 8601."""
+    """Time at which it was finished, in ISO 8601."""
     metrics: Numbers = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -74,18 +75,18 @@ class IterationRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationRecord:
-    """One evaluation of policy and judges on what never trains."""
+    """One evaluation of policy and judges on held-out tasks."""
 
     number: int
     """The iteration after which it was made; 0: before training."""
     evaluations: Sequence[Evaluation]
-    """Those of the policy, one a split."""
+    """Evaluations of the policy, one per split."""
     judges: Mapping[str, JudgeEvaluation]
-    """Those of the judges, by name."""
+    """Evaluations of the judges, by name."""
     usage: Mapping[str, int] = field(default_factory=dict)
     """Requests and tokens of the models, as `role/quantity`."""
     judge_episodes: Sequence[Trajectory] = ()
-    """The episodes that judges are evaluated on, where they are new."""
+    """The episodes that judges are evaluated on, if they are new."""
     labels: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Labels of the steps of those episodes, by episode."""
     metrics: Numbers = field(default_factory=dict)

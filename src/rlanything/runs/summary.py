@@ -1,8 +1,7 @@
-"""The gains of a run, and the lines that report it: one an iteration, and closing lines.
+"""The gains of a run, and its log lines: one per iteration, and closing lines.
 
-Gains go from one evaluation to another, with intervals: the same tasks and the same judged
-episodes, compared in pairs.
-"""
+Gains are paired differences between two evaluations on the same tasks and judged episodes, with
+intervals."""
 
 from __future__ import annotations
 
@@ -26,11 +25,11 @@ from rlanything.runs.store.store import Store
 from rlanything.runs.warnings import UNREADABLE, find_warnings
 
 BALANCED = "balanced Process Acc"
-"""The measure of a judge of steps: mean of the recall on good and on bad ones."""
+"""Measure of a judge of steps: mean of its recall on good and on bad steps."""
 OUTCOME = "Outcome Acc"
-"""Another: how often it agreed with the outcome of the episode."""
+"""Measure of a judge of steps: agreement with the outcome of the episode."""
 OF_STEPS = {GOOD, BAD, AGREEING}
-"""The counts that these two are made of, not shown one by one."""
+"""Counts behind these two measures, not shown separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +37,19 @@ class Gain:
     """One measure at the first and at the latest evaluation."""
 
     name: str
-    """The split that the policy was measured on, or the measure of the judge."""
+    """The policy's split, or the judge's measure."""
     before: Interval | None
     after: Interval | None
     change: Interval | None
-    """Paired; None where the two have nothing in common."""
+    """Paired change; None if the evaluations share nothing."""
     unplayable: tuple[int, int] = (0, 0)
-    """Episodes before and after that could not be played: the intervals hold their fates."""
+    """Unplayable episodes before and after; the intervals cover both outcomes of each."""
     trained: bool = True
-    """Whether anything was updated that could have changed it."""
+    """Whether an update could have changed it."""
 
     @property
     def verdict(self) -> str:
-        """The change in words, by whether its 95% interval holds 0."""
+        """The change in words, by whether its 95% interval includes 0."""
         if self.change is None:
             return "not compared"
         if not self.trained:
@@ -75,8 +74,8 @@ def success(played: Sequence[tuple[str, int]]) -> Interval | None:
 
 def paired(before: Sequence[tuple[str, int]], after: Sequence[tuple[str, int]]) -> Interval | None:
     """Returns the change of success over the tasks that both played; each (task, outcome)
-    [episodes]. Of episodes that could not be played (outcome 0) the interval takes what speaks
-    against a change: no verdict rests on them."""
+    [episodes]. Episodes that could not be played (outcome 0) count against a change in the
+    interval, so no verdict rests on them."""
     one, two = ([pair for pair in each if pair[1]] for each in (before, after))
     change = _difference(one, two)
     if change is None or len(one) + len(two) == len(before) + len(after):
@@ -102,7 +101,7 @@ def _unplayable(played: Sequence[tuple[str, int]]) -> int:
 
 
 def policy_gains(store: Store, splits: Sequence[str]) -> list[Gain]:
-    """Returns how success changed, split by split; nothing before the first evaluation."""
+    """Returns the change of success by split; empty before the first evaluation."""
     iterations = first_and_last(store)
     if iterations is None:
         return []
@@ -120,7 +119,7 @@ def policy_gains(store: Store, splits: Sequence[str]) -> list[Gain]:
 
 
 def judge_measures(counts: Mapping[str, Counts]) -> dict[str, tuple[str, ...]]:
-    """Returns what is counted for each measure that an evaluation has, by the measure's name."""
+    """Returns the counts of each measure in an evaluation, by the measure's name."""
     counted = pooled(counts)
     measures = {BALANCED: (GOOD, BAD)} if {GOOD, BAD} <= counted.keys() else {}
     measures |= {name: (name,) for name in sorted(counted.keys() - OF_STEPS, reverse=True)}
@@ -128,7 +127,7 @@ def judge_measures(counts: Mapping[str, Counts]) -> dict[str, tuple[str, ...]]:
 
 
 def judge_gains(store: Store, judge: str) -> list[Gain]:
-    """Returns how every measure changed that both evaluations of a judge have."""
+    """Returns the change of every measure that both evaluations of a judge have."""
     iterations = first_and_last(store)
     if iterations is None:
         return []
@@ -150,7 +149,7 @@ def judge_gains(store: Store, judge: str) -> list[Gain]:
 
 
 def level_of(counts: Mapping[str, Counts], measure: str) -> Interval | None:
-    """Returns a judge's measure at one evaluation; None where it was not counted."""
+    """Returns a judge's measure at one evaluation; None if it was not counted."""
     counted = judge_measures(counts).get(measure)
     return level(counts, counted) if counted else None
 
@@ -159,20 +158,20 @@ ACCEPTED = "tasks/accepted"
 
 
 def percent(interval: Interval | None) -> str:
-    """`41.2% [36.0, 46.6]`"""
+    """Returns `41.2% [36.0, 46.6]`."""
     if interval is None:
         return "not measured"
     return f"{interval.estimate:.1%} [{interval.low * 100:.1f}, {interval.high * 100:.1f}]"
 
 
 def points(interval: Interval) -> str:
-    """`+5.1 points [+1.0, +9.2]`"""
+    """Returns `+5.1 points [+1.0, +9.2]`."""
     low, high = interval.low * 100, interval.high * 100
     return f"{interval.estimate * 100:+.1f} points [{low:+.1f}, {high:+.1f}]"
 
 
 def evaluation_line(iteration: int, result: Evaluation) -> str:
-    """`in_domain, before training: success 41.2% [36.0, 46.6] over 140 episodes (12 s)`"""
+    """Returns `in_domain, before training: success 41.2% [36.0, 46.6] over 140 episodes (12 s)`."""
     missing = _missing(len(result.unplayable), result.bounds)
     return (
         f"{result.split}, {_when(iteration)}: success {percent(result.success)} over "
@@ -181,7 +180,8 @@ def evaluation_line(iteration: int, result: Evaluation) -> str:
 
 
 def _missing(count: int, bounds: tuple[float, float] | None) -> str:
-    """`, 3 unplayable: 25.0% if they had been lost, 75.0% if won`; nothing where none were."""
+    """Returns `, 3 unplayable: 25.0% if they had been lost, 75.0% if won`; empty if there are
+    none."""
     if bounds is None:
         return ""
     lost, won = map(share, bounds)
@@ -189,7 +189,7 @@ def _missing(count: int, bounds: tuple[float, float] | None) -> str:
 
 
 def judge_lines(record: EvaluationRecord) -> list[str]:
-    """Says what is known of each judge that scored anything."""
+    """Returns a line for each judge that scored anything."""
     return [
         _judge_evaluated(record, judge)
         for judge, evaluation in record.judges.items()
@@ -218,7 +218,7 @@ def _judge_evaluated(record: EvaluationRecord, judge: str) -> str:
 
 
 def iteration_line(record: IterationRecord, iterations: int, seconds_left: float) -> str:
-    """Tells in one line how an iteration went."""
+    """Returns the log line of an iteration."""
 
     def value(name: str) -> float:
         return read(record.metrics, name) or 0.0
@@ -245,8 +245,8 @@ LEGEND = (
 
 
 def _tasks(value: Callable[[str], float]) -> str:
-    """Says what was proposed in an iteration, and apart from that what became of candidates that
-    the one before had proposed."""
+    """Returns the number of proposals of an iteration, and the fate of the previous iteration's
+    candidates."""
     accepted, rejected = value(ACCEPTED), value("tasks/rejected")
     proposed = f"{value('tasks/proposed'):.0f} tasks proposed"
     if not accepted + rejected:
@@ -264,7 +264,7 @@ def _rollout_success(metrics: Numbers) -> str:
 
 
 def _judge_accuracy(metrics: Numbers, judge: str) -> str:
-    """Says how good a judge was, by the measures that it has."""
+    """Returns a judge's accuracy, by the measures that it has."""
     if f"{judge}/ut" in metrics:
         tests, detected = (read(metrics, f"{judge}/{name}") for name in ("ut", "detect"))
         return f"UT {share(tests)} Detect {share(detected)}"
@@ -278,15 +278,15 @@ def _when(iteration: int) -> str:
 
 
 def share(value: float | None) -> str:
-    """`41.2%`"""
+    """Returns `41.2%`."""
     return "-" if value is None else f"{value:.1%}"
 
 
 def closing_lines(
     directory: Path, store: Store, recipe: Recipe, pool: Pool, seconds: float
 ) -> list[str]:
-    """Says what improved, by how much, where the run lies and what to try next: the first
-    evaluation against the latest, as the store has them."""
+    """Returns the closing lines: improvement from the first to the latest evaluation, the run's
+    directory, and suggestions."""
     splits = recipe.evaluation.splits
     lines = [_policy_line(recipe.acting, gain) for gain in policy_gains(store, splits)]
     before, after = (store.metrics(iteration) for iteration in first_and_last(store) or (0, 0))
@@ -317,7 +317,7 @@ def closing_lines(
         following.append(f"`rlanything tasks {typed(directory)}` shows the rewritten tasks")
     if splits:
         again = f"rlanything eval {typed(directory)} --split {splits[-1]}{recipe.allowance}"
-        if is_object(recipe.domain.name):  # which no command can bring back
+        if is_object(recipe.domain.name):  # which no command can rebuild
             resumed = f"rlanything.Trainer.resume({str(directory)!r}, domain=...)"
             again = f"{resumed}.evaluate({splits[-1]!r})"
         following.append(f"`{again}` plays fresh episodes")
@@ -325,7 +325,7 @@ def closing_lines(
 
 
 def _growth_line(store: Store) -> list[str]:
-    """Says how fast tasks are accepted; nothing where none were."""
+    """Returns the rate at which tasks are accepted; empty if none were."""
     accepted = [read(row, ACCEPTED) or 0 for row in store.history().values() if ACCEPTED in row]
     rate = growth(accepted)
     if rate is None:
@@ -360,16 +360,17 @@ def _change(gain: Gain) -> str:
 
 
 COLLAPSED = 0.1
-"""A judge that gives one of its two answers less often than this tells nothing apart."""
+"""A judge that gives one of its two answers less often than this does not discriminate."""
 
 
 def positive_rate(metrics: Numbers, judge: str) -> float | None:
-    """Returns the share of held-out steps that a judge calls good; None where it was not asked."""
+    """Returns the share of held-out steps that a judge scores as good; None if it was not
+    evaluated."""
     return read(metrics, f"evaluation/{judge}/positive_rate")
 
 
 def judge_fault(metrics: Numbers, judge: str) -> str:
-    """Returns in words why an evaluated judge tells nothing apart; "" where nothing suggests
+    """Returns in words why an evaluated judge does not discriminate; "" if there is no sign of
     that."""
     unreadable = read(metrics, f"evaluation/{judge}/unparsable_rate")
     rate = positive_rate(metrics, judge)

@@ -1,4 +1,4 @@
-"""Targets of commands: a name stands for a run, a recipe, a model or a scripted player."""
+"""Targets of commands: a run, a recipe, a model or a scripted player, by name."""
 
 from __future__ import annotations
 

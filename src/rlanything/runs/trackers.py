@@ -1,7 +1,6 @@
-"""A run's metrics in TensorBoard and Weights & Biases, under the names that the store has.
+"""A run's metrics in TensorBoard and Weights & Biases, under the names in the store.
 
-The store is what counts: a tracker only repeats it, and is told after the store has committed.
-"""
+The store is authoritative: trackers receive its metrics after each commit."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from rlanything.terminal import one_line
 
 Metrics: TypeAlias = Mapping[str, float | None]
 Track: TypeAlias = Callable[[int, Metrics], None]
-"""Takes an iteration and metrics of it; None is left out."""
+"""Takes an iteration and its metrics; None values are left out."""
 
 
 class TrackerError(ValueError):
@@ -30,7 +29,7 @@ class TrackerError(ValueError):
 
 
 def check_trackers(config: TrackerConfig) -> None:
-    """Raises `TrackerError` for one that is not installed."""
+    """Raises `TrackerError` for a tracker that is not installed."""
     if config.wandb is not None and importlib.util.find_spec("wandb") is None:
         raise TrackerError(
             "tracker.wandb: wandb is not installed; pip install 'rlanything[wandb]', or leave "
@@ -42,11 +41,11 @@ def check_trackers(config: TrackerConfig) -> None:
 def tracking(
     recipe: Recipe, directory: Path, store: Store, warn: Callable[[str], None]
 ) -> Iterator[Track]:
-    """Tells all trackers that the recipe names; yields what to call with each set of metrics. One
-    that fails is told no more, and `warn` says so once: the store has everything.
+    """Opens the recipe's trackers and yields a function that sends them metrics. A tracker that
+    fails is dropped with one `warn`; the store has everything.
 
-    `store`: rolled back to where the run continues, if it was stopped. Raises `TrackerError` where
-    a tracker cannot begin."""
+    `store`: rolled back to where the run continues, if it was stopped. Raises `TrackerError` if a
+    tracker cannot start."""
     with ExitStack() as stack:
         tracks: dict[str, Track] = {}
         if recipe.tracker.tensorboard:
@@ -63,7 +62,7 @@ def tracking(
             for name, tell in list(tracks.items()):
                 try:
                     tell(iteration, metrics)
-                except Exception as fault:  # a disk's, or whatever the tracker's client raises
+                except Exception as fault:  # a disk error, or anything the tracker's client raises
                     del tracks[name]
                     warn(_failed(name, fault))
 
@@ -79,10 +78,10 @@ def _failed(name: str, fault: Exception) -> str:
 
 @contextmanager
 def _tensorboard(folder: Path, store: Store) -> Iterator[Track]:
-    """Written anew from the store when a run is resumed, so that it has every point once, even if
-    the process before was killed."""
-    # Not its SummaryWriter: that writes in a thread, and once the disk is full the queue to it is
-    # never emptied again.
+    """Opens TensorBoard's log, rewritten from the store when a run is resumed, so that every point
+    appears once, even after a kill."""
+    # Not torch's SummaryWriter: it writes in a thread, whose queue is never emptied once the disk
+    # is full.
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import (
         Event,  # pyright: ignore[reportAttributeAccessIssue]
@@ -105,24 +104,24 @@ def _tensorboard(folder: Path, store: Store) -> Iterator[Track]:
 
     finished = dict(store.query("SELECT iteration, finished FROM iterations"))
     try:
-        # A TensorBoard that is open forgets what it read before.
+        # An open TensorBoard forgets what it read before.
         write(0, session_log=SessionLog(status=SessionLog.START))
         for iteration, metrics in store.history().items():
             said = finished.get(iteration)
             track(iteration, metrics, datetime.fromisoformat(said).timestamp() if said else None)
         yield track
     finally:
-        with suppress(OSError):  # a disk's that is full still
+        with suppress(OSError):  # the disk is still full
             writer.close()
 
 
 @contextmanager
 def _wandb(config: WandbConfig, recipe: Recipe, directory: Path, store: Store) -> Iterator[Track]:
-    """A resumed run keeps its id; what was sent before is not sent again."""
+    """Opens a run at Weights & Biases; a resumed run keeps its id, and nothing is sent twice."""
     import wandb  # pyright: ignore[reportMissingImports]
 
     kept = store.query("SELECT value FROM run WHERE key = 'wandb'")
-    # By chance: runs of one recipe, begun at once, are two.
+    # Random, because two runs of one recipe may begin at the same time.
     identity = kept[0][0] if kept else secrets.token_hex(8)
     store.describe({"wandb": identity})
     try:
@@ -135,12 +134,12 @@ def _wandb(config: WandbConfig, recipe: Recipe, directory: Path, store: Store) -
             dir=str(directory),
             config=recipe.model_dump(mode="json"),
         )
-    except Exception as fault:  # of whatever kind its client has
+    except Exception as fault:  # of any type that its client raises
         reason = one_line(str(fault)) or type(fault).__name__
         raise TrackerError(
             f"tracker.wandb: {reason}; mend it, or set tracker.wandb.mode=offline"
         ) from fault
-    # Their own counter of steps never goes back, and an iteration has up to two sets of metrics.
+    # Their own step counter never goes back, and an iteration has up to two sets of metrics.
     run.define_metric("iteration")
     run.define_metric("*", step_metric="iteration")
 

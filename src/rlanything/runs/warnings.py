@@ -1,8 +1,6 @@
 """Warnings about a run: signs of trouble in its metrics, and what to try.
 
-Pure functions of the metrics by iteration, as the store has them; `docs/metrics.md` explains the
-names.
-"""
+Pure functions of the metrics by iteration; `docs/metrics.md` explains the names."""
 
 from __future__ import annotations
 
@@ -17,16 +15,16 @@ from rlanything.runs.metrics.measuring import read
 from rlanything.runs.results import Numbers
 
 Past: TypeAlias = Sequence[Numbers]
-"""The iterations so far, the latest last."""
+"""Metrics of the iterations so far, the latest last."""
 Check: TypeAlias = Callable[[Past, str], str | None]
-"""Returns what was measured of a role where a rule holds for it, else None."""
+"""Returns the measurement of a role if a rule holds for it, else None."""
 
 PATIENCE = 3
 """Number of iterations that a state must last: a single one has a handful of tasks."""
 TREND_ITERATIONS = 20
 """Number of latest iterations in which trends are looked for."""
 LEAST_ITERATIONS = 10
-"""In fewer no order of the values is rare enough."""
+"""Smallest number of iterations for a trend; fewer values are too often in order by chance."""
 
 
 def lately(past: Past, name: str, count: int) -> list[float] | None:
@@ -36,55 +34,57 @@ def lately(past: Past, name: str, count: int) -> list[float] | None:
 
 
 def trend_values(past: Past, *names: str) -> list[tuple[float, ...]]:
-    """Returns what `known_values` returns; nothing where they are too few for a trend."""
+    """Returns `known_values`; empty if there are too few for a trend."""
     known = known_values(past, *names)
     return known if known and len(known[0]) >= LEAST_ITERATIONS else []
 
 
 def known_values(past: Past, *names: str) -> list[tuple[float, ...]]:
-    """Returns [names][iterations], of the latest iterations those in which all are known."""
+    """Returns [names][iterations] for the latest iterations with all values known."""
     rows = [tuple(read(row, name) for name in names) for row in past[-TREND_ITERATIONS:]]
     known = [tuple(value for value in row if value is not None) for row in rows]
     return list(zip(*(row for row in known if len(row) == len(names)), strict=True))
 
 
 TREND = 3.5
-"""Standard deviations (`trends.trend`). A trend is looked for after every iteration, so it must be
-rare: among 200 iterations of noise one in a hundred runs reaches this."""
+"""Standard deviations (`trends.trend`). The test is repeated after every iteration, so the
+threshold must be rare: 200 iterations of noise reach it in 1% of runs."""
 SCORE_RISE = 0.1
-"""Rise of the mean score of lost episodes (-1 to 1) over those iterations; less is no reason to
-stop a run."""
+"""Rise of the mean score of lost episodes (-1 to 1) over the trend's iterations; smaller rises are
+harmless."""
 SUCCESS_FLAT = 0.02
-"""Success that rises by less than this over them does not explain a higher score."""
+"""A rise of success below this does not explain a higher score."""
 SUCCESS_PER_SCORE = 0.25
-"""Success that rises by less than this share of the score's rise does not explain it."""
+"""A rise of success below this share of the score's rise does not explain it."""
 LEAP_OF_SCORE = 0.3
-"""Rise of that mean from one stretch of iterations to the next which shows in a few of them."""
+"""Rise of that mean between two adjacent stretches of iterations that is detectable in a few
+iterations."""
 LEAP_ITERATIONS = 2
 """Length of the shortest such stretch."""
 ACCURACY_FALL = 0.05
-"""Fall of a judge's accuracy over those iterations."""
+"""Fall of a judge's accuracy over the trend's iterations."""
 ONE_ANSWER = 0.95
-"""Share of a judge's answers: with so few others it hardly tells anything apart."""
+"""Share of one answer among a judge's answers: above it the judge hardly discriminates."""
 MIXED = (0.1, 0.9)
-"""Success between these: episodes end both ways, so that one answer to all cannot be right."""
+"""Range of success in which episodes end both ways, so that one answer to all cannot be right."""
 LOPSIDED = 4.0
 """|f+| / |f-| or its inverse: what a judge learns of one kind of episode then has at most a
 quarter of the other's weight."""
 TASKS_LOPSIDED = (0.2, 0.8)
-"""Success outside these alone makes the ratio twice what it would be, or half."""
+"""Success outside this range alone doubles or halves the ratio."""
 LOPSIDED_ITERATIONS = 5
-"""It moves with the tasks that were drawn."""
+"""Number of iterations to average over, because the ratio depends on the sampled tasks."""
 UNREADABLE = 0.3
-"""Share of the judgements; each of them trains the judge as a wrong one."""
+"""Share of unreadable judgements; each of them trains the judge as a wrong one."""
 FOREIGN = 0.9
-"""Share of the judgements: the model was not made for such prompts, which one iteration shows."""
+"""Share of unreadable judgements that shows, in one iteration, a model unsuited to such prompts."""
 JUDGE_ACCURACIES = {
     "balanced_process_accuracy": "balanced Process Acc",
     "ut": "UT",
     "outcome_accuracy": "Outcome Acc",
 }
-"""Metrics in order of preference, and their names: the first that a run measures is watched."""
+"""Metrics in order of preference, with their names: the first one that a run measures is
+watched."""
 
 
 def _judge_collapse(past: Past, role: str) -> str | None:
@@ -95,7 +95,7 @@ def _judge_collapse(past: Past, role: str) -> str | None:
     if not all(MIXED[0] <= share <= MIXED[1] for share in success):
         return None
     if (read(past[-1], f"{role}/unparsable_rate") or 0) >= UNREADABLE:
-        return None  # what they have in common is that they cannot be read: another warning
+        return None  # all of them are unreadable: another warning covers that
     entropy = read(past[-1], f"{role}/answer_entropy") or 0.0
     return (
         f"{shares[-1]:.0%} of the {role}'s answers are one and the same (entropy {entropy:.2f} "
@@ -160,7 +160,7 @@ def _lopsided_weights(past: Past, role: str) -> str | None:
     won = [share for row in rows if (share := read(row, "rollouts/success")) is not None]
     if won and (mean(won) > TASKS_LOPSIDED[1] if heavy else mean(won) < TASKS_LOPSIDED[0]):
         why = f"the tasks are too {'easy' if heavy else 'hard'}"
-    else:  # both kinds of episodes were there to be judged
+    else:  # both kinds of episodes were judged
         kind, score = ("lost", "-1") if heavy else ("won", "+1")
         why = f"the {role} hardly ever scores a step of a {kind} episode {score}"
     return (
@@ -170,7 +170,7 @@ def _lopsided_weights(past: Past, role: str) -> str | None:
 
 
 def _reward_hacking(past: Past, role: str) -> str | None:
-    """Winning more often does not raise the scores of the episodes that are lost."""
+    """Detects that scores of lost episodes rise while success does not."""
     names = (f"{role}/lost_mean_score", "rollouts/success")
     if known := trend_values(past, *names):
         scores, success = known
@@ -200,22 +200,22 @@ def _pleased(role: str, rise: float, gained: float, when: str) -> str:
 FOREIGN_ASKED = 4
 """Slots asked in one iteration, several tries each, without a single valid answer."""
 MISMATCH_KL = 0.01
-"""Per token; float32 gives 1e-12, bfloat16 in another engine some 1e-3."""
+"""KL per token; float32 gives 1e-12, bfloat16 in another engine about 1e-3."""
 MISMATCH_OUTSIDE = 0.05
-"""Share of the tokens with a ratio outside [0.9, 1.1] before anything was learned."""
+"""Share of tokens with a ratio outside [0.9, 1.1] before any update."""
 CLIPPED = 0.2
-"""Share of the tokens: so many gradients are thrown away."""
+"""Share of clipped tokens, whose gradients are lost."""
 LEAP = 0.3
-"""Nats a token that one iteration moves a role: above it a few tokens, which it has all but given
-up, weigh more in its loss than all others. Policies of short text games keep below 0.14."""
+"""KL in nats per token that one iteration moves a role. Above it, a few nearly abandoned tokens
+dominate the loss. Policies of short text games stay below 0.14."""
 FUNNEL_ITERATIONS = 5
 FUNNEL_ASKED = 16
-"""Slots asked (or candidates settled) in those iterations before a blocked funnel is called so."""
+"""Slots asked (or candidates settled) in those iterations before the funnel is called blocked."""
 DRIFT = 0.8
-"""Cosine distance. Another object and another place in a household task give 0.2 to 0.7, a task of
-another kind altogether 1.0."""
+"""Cosine distance. Another object and place in a household task give 0.2 to 0.7, another kind of
+task 1.0."""
 ENTROPY_LEFT = 0.1
-"""Share of the first iterations' entropy: what is sampled is then nearly always the same."""
+"""Share of the first iterations' entropy below which samples are nearly always the same."""
 
 
 def _foreign_adapter(past: Past, role: str) -> str | None:
@@ -288,7 +288,7 @@ def _share_of_answers(row: Numbers, role: str, kind: str) -> float:
 
 
 def _nothing_trains(past: Past, role: str) -> str | None:
-    # The first iteration is said at once: whoever begins should not wait for nothing.
+    # Shown at the first iteration: a new user should not wait for nothing.
     count = 1 if len(past) == 1 else PATIENCE
     shares = lately(past, f"{role}/window_share", count)
     if shares is not None and max(shares) == 0:
@@ -334,16 +334,16 @@ def _entropy(past: Past, role: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A warning that may be given of a role."""
+    """A possible warning about a role."""
 
     check: Check
     holds_when: str
-    """In words."""
+    """The condition in words."""
     remedy: str
     """The settings to try; `{role}` and `{section}` stand for the role's name and its place in a
     recipe."""
     does: tuple[str, ...] = ()
-    """What a role does that the rule is about; empty: anything."""
+    """Tasks of roles that the rule applies to; empty: all."""
 
 
 JUDGES = ("scores",)
@@ -478,13 +478,13 @@ RULES: Mapping[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A warning that was given."""
+    """A warning that was raised."""
 
     iteration: int
-    """At which it first held."""
+    """The iteration at which it first held."""
     name: str
     message: str
-    """The measurement, in words."""
+    """The measurement in words."""
     remedy: str
     """The settings to try."""
 
@@ -493,10 +493,10 @@ class Warned:
 
 
 def find_warnings(history: Mapping[int, Numbers], roles: Mapping[str, str]) -> list[Warned]:
-    """Returns each warning once, in the order in which the rules first held: a rule about judges
-    once for each judge, another for the first role of which it holds.
+    """Returns each warning once, ordered by the iteration in which its rule first held: rules about
+    judges once per judge, others for the first role they hold for.
 
-    `history`: the metrics by iteration; `roles`: what each role does, by name."""
+    `history`: the metrics by iteration; `roles`: task of each role, by name."""
     past: list[Numbers] = []
     given: dict[tuple[str, str], Warned] = {}
     for iteration in sorted(history):

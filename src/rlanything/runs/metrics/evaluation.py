@@ -1,4 +1,4 @@
-"""The metrics of an evaluation on what never trains."""
+"""The metrics of an evaluation on held-out tasks."""
 
 from __future__ import annotations
 

@@ -71,11 +71,11 @@ JUDGE = {
 
 
 def judge_metrics(judge: str, diagnostics: Diagnostics, counts: Mapping[str, Counts]) -> Numbers:
-    """Returns the metrics of a judge; `counts` by item and measure, as it counts itself."""
+    """Returns the metrics of a judge; `counts`: its own counts, by item and measure."""
     measures = {slug(measure): share for measure, share in pooled(counts).items()}
     return {f"{judge}/{name}": value for name, value in (asdict(diagnostics) | measures).items()}
 
 
 def slug(name: str) -> str:
-    """Returns a phase's or measure's name as it stands in a metric's."""
+    """Returns a phase's or measure's name in the form used in metric names."""
     return name.lower().replace(" ", "_")

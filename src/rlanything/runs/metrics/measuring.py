@@ -18,7 +18,7 @@ class Meter:
     """Measures records. A function that fails is reported once and its metrics are left out."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
-        """Imports the metrics that other packages bring; `warn` gets one line for what fails."""
+        """Imports the metrics of other packages; `warn` gets one line for each failure."""
         self._warn = warn
         self._failed: set[str] = set()
         for name in plugin_names("metric"):
@@ -34,7 +34,7 @@ class Meter:
             if isinstance(record, metrics.of):
                 try:
                     numbers = metrics.function(record)
-                    # Python's numbers: numpy's are none to the store.
+                    # Python numbers: the store does not accept numpy's.
                     measured |= {
                         name: None if value is None else float(value)
                         for name, value in numbers.items()
@@ -53,7 +53,7 @@ class Meter:
 
 
 def read(row: Numbers, name: str) -> float | None:
-    """Returns a metric of an iteration; None where it was not measured. Raises KeyError for a name
-    that is not registered: a typing mistake must not read as a metric that is missing."""
+    """Returns a metric of an iteration; None if it was not measured. Raises KeyError for an
+    unregistered name, so that a typo is not mistaken for a missing metric."""
     find_metric(name)
     return row.get(name)

@@ -59,7 +59,7 @@ def write_page() -> str:
 
 
 def _rows(listed: list[Metric]) -> list[str]:
-    """Returns a row for each metric; neighbours that mean the same share one."""
+    """Returns a row per metric; adjacent metrics with the same meaning share one."""
     return [
         f"| {', '.join(f'`{metric.name}`' for metric in alike)} | {unit} | {meaning} |"
         for (unit, meaning), alike in groupby(listed, lambda metric: (metric.unit, metric.meaning))

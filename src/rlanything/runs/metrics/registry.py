@@ -1,9 +1,9 @@
-"""The registry of metrics: functions of a record, with the meaning of every number they return.
+"""The registry of metrics: functions of a record, with unit and meaning of every number they
+return.
 
-A metric of your own is a function under `@metrics(...)` in any module that is imported before the
-run, or in one that a package names as an entry point of the group `rlanything.metrics`. The store,
-the trackers, the report and `docs/metrics.md` then have it, without another line.
-"""
+Add your own metric as a function under `@metrics(...)` in any module that is imported before the
+run, or in an entry point of the group `rlanything.metrics`. The store, the trackers, the report and
+`docs/metrics.md` then include it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 
 PLACEHOLDERS = dict.fromkeys(("ROLE", "JUDGE", "SPLIT"), r"[\w-]+")
-"""Words in a name that stand for several."""
+"""Words in metric names that stand for several values."""
 
 Record = TypeVar("Record", IterationRecord, EvaluationRecord)
 Function: TypeAlias = Callable[[Any], Numbers]
@@ -24,15 +24,15 @@ Function: TypeAlias = Callable[[Any], Numbers]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A number that a run leaves under a name, and what it means."""
+    """A metric's name, unit and meaning."""
 
     name: str
-    """`room/quantity`; ROLE, JUDGE and SPLIT in it stand for several."""
+    """`group/quantity`; ROLE, JUDGE and SPLIT stand for several values."""
     unit: str
     meaning: str
 
     def matches(self, name: str) -> bool:
-        """Returns whether it is the metric of that name."""
+        """Returns whether a concrete name is of this metric."""
         pattern = re.escape(self.name)
         for word, several in PLACEHOLDERS.items():
             pattern = pattern.replace(word, several)
@@ -41,7 +41,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class MetricSet:
-    """A function that measures, and what it declares."""
+    """A function that measures, with the metrics it declares."""
 
     of: type[IterationRecord] | type[EvaluationRecord]
     section: str
@@ -51,12 +51,12 @@ class MetricSet:
 
     @property
     def origin(self) -> str:
-        """`module.function`, where it comes from."""
+        """`module.function` of the function."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
 
 REGISTERED: dict[str, MetricSet] = {}
-"""By origin, in the order of registration."""
+"""Functions by origin, in the order of registration."""
 
 
 def metrics(
@@ -64,10 +64,10 @@ def metrics(
 ) -> Callable[[Callable[[Record], Numbers]], Callable[[Record], Numbers]]:
     """Registers a function of a record that returns metrics by name.
 
-    `of`: what it measures, `IterationRecord` or `EvaluationRecord`. `names`: unit and meaning of
-    everything it may return; a name without a number (None) is null in the store. `section` and
-    `note`: where `docs/metrics.md` lists it, and the text under that heading. Raises ValueError for
-    a name that another function has declared; the same function again takes its own place."""
+    `of`: type of its argument, `IterationRecord` or `EvaluationRecord`. `names`: unit and meaning
+    of everything it may return; None is null in the store. `section` and `note`: heading in
+    `docs/metrics.md`, and the text under it. Raises ValueError for a name that another function has
+    declared; registering a function again replaces it."""
 
     def register(function: Callable[[Record], Numbers]) -> Callable[[Record], Numbers]:
         declared = tuple(Metric(name, *said) for name, said in names.items())
@@ -84,7 +84,7 @@ def metrics(
 
 @cache
 def find_metric(name: str) -> Metric:
-    """Returns the metric of a name. Raises KeyError where none is registered."""
+    """Returns the metric of a name. Raises KeyError if none is registered."""
     for declared in REGISTERED.values():
         for metric in declared.metrics:
             if metric.matches(name):

@@ -1,1 +1,1 @@
-"""A run as one page that explains itself: facts read from the store, put into one HTML file."""
+"""The report of a run as one HTML file: facts read from the store, and the page."""

@@ -15,7 +15,7 @@ from rlanything.runs.summary import BALANCED, OUTCOME, judge_measures, level_of,
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An iteration (0: before training) and what was measured after it, or in it."""
+    """An iteration (0: before training) and the value measured in or after it."""
 
     iteration: int
     estimate: float
@@ -29,19 +29,19 @@ class Curve:
 
     name: str
     held_out: bool
-    """Measured on what never trains; else on the iteration's own rollouts."""
+    """Whether it was measured on held-out tasks; otherwise on the iteration's own rollouts."""
     points: tuple[Point, ...]
 
 
 class Curves:
-    """Reads curves from a store; what was measured once is not computed again."""
+    """Reads curves from a store; caches computed points."""
 
     def __init__(self, store: Store, history: History) -> None:
         self._store, self._history = store, history
         self._known: dict[tuple[str, str, int], Interval | None] = {}
 
     def policy(self, splits: Sequence[str], iterations: Sequence[int]) -> list[Curve]:
-        """Success by split, and of the rollouts of active tasks."""
+        """Returns success by split, and of the rollouts of active tasks."""
         evaluated_iterations = self._store.evaluated_iterations()
         curves = [
             self._curve(
@@ -57,7 +57,7 @@ class Curves:
         return [curve for curve in curves if curve.points]
 
     def judge(self, judge: str, iterations: Sequence[int]) -> list[Curve]:
-        """Every measure of a judge's evaluation, and what the rollouts say of it."""
+        """Returns every measure of a judge's evaluation and of the rollouts."""
         evaluated_iterations = self._store.evaluated_iterations()
 
         def counts(iteration: int) -> Mapping[str, Counts]:

@@ -1,5 +1,5 @@
-"""Episodes as the page's trajectory browser reads them: an index, and chunks that are inflated when
-they are opened."""
+"""Episodes for the page's trajectory browser: an index, and chunks that are decompressed when
+opened."""
 
 from __future__ import annotations
 
@@ -25,42 +25,42 @@ from rlanything.runs.report.sampling import Shown
 from rlanything.runs.store.store import Store
 
 IMAGE_BYTES = 96_000
-"""A larger screenshot is named, not shown."""
+"""Largest screenshot that is shown, in bytes; larger ones are only named."""
 
 
 @dataclass(slots=True)
 class Pages:
-    """The texts and images that a page carries besides its facts; shared by all runs on it."""
+    """The texts and images of a page besides its facts; shared by all runs on it."""
 
     image_budget: int
     """Bytes of screenshots that may still be added."""
     chunks: list[bytes] = field(default_factory=list)
-    """zlib-compressed JSON."""
+    """Chunks of zlib-compressed JSON."""
     images: dict[str, bytes] = field(default_factory=dict)
-    """By name, PNG."""
+    """PNG images by name."""
 
     def add(self, content: Any) -> int:
-        """Compresses something and returns the number of its chunk."""
+        """Compresses JSON data and returns the number of its chunk."""
         text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-        # Half a surrogate pair, which a model may write, is nothing that a page could show.
+        # Half a surrogate pair, which a model may write, cannot be shown on a page.
         self.chunks.append(zlib.compress(text.encode("utf-8", "replace"), 6))
         return len(self.chunks) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """The settings that R_i of the policy depends on."""
+    """The settings that the policy's R_i depends on."""
 
     weight: float
     """lambda of Eq. 1."""
     kind: PolicyReward
     unreadable: Unreadable = "missing"
     judges: Mapping[str, float] = field(default_factory=dict)
-    """Weight of each judge; 1 for one that is not named."""
+    """Weight of each judge; default 1."""
 
     def of(self, episode: Episode, scores: Mapping[str, Sequence[int]], measured: bool) -> float:
         """Returns R_i of a step with these scores, by judge; `measured`: all rollouts of its task
-        have a reward, without which outcomes are compared."""
+        have a reward; otherwise outcomes are compared."""
         if self.kind == "outcome":
             known = episode.reward if measured else None
             return float(episode.outcome) if known is None else known
@@ -78,8 +78,8 @@ def index_episodes(
     pages: Pages,
     domain: str,
 ) -> dict[str, Any]:
-    """Adds a chunk for each rollout group that is shown; `domain`: the name of the run's. Returns
-    the tasks, each once, and a row for each episode; columns as in `columns`."""
+    """Adds a chunk for each shown rollout group; `domain`: name of the run's domain. Returns the
+    tasks, each once, and a row for each episode; columns as in `columns`."""
     groups: dict[tuple[int, str], list[Shown]] = defaultdict(list)
     for pick in shown:
         groups[pick.episode.iteration, pick.episode.task].append(pick)
@@ -168,8 +168,8 @@ def _known_name(image: str | None) -> str | None:
 
 
 def _shared_judgements(store: Store, iteration: int, task: str) -> list[list[str]]:
-    """Returns the judgements of the group's first episode where a task has one step, else nothing:
-    tests that all programs of a task share are written down with the first of them only."""
+    """Returns the judgements of the group's first episode if the task has one step, else nothing:
+    tests that all programs of a task share are stored with the first program only."""
     rows = store.query(
         "SELECT number FROM transcripts JOIN trajectories ON number = trajectory"
         " WHERE iteration = ? AND task = ? ORDER BY number LIMIT 1",
@@ -181,7 +181,7 @@ def _shared_judgements(store: Store, iteration: int, task: str) -> list[list[str
 
 
 def _add_images(store: Store, directory: Path, episodes: Sequence[Episode], pages: Pages) -> None:
-    """Adds screenshots, those of the newest episodes first, as long as the budget allows."""
+    """Adds screenshots, newest episodes first, within the budget."""
     for episode in reversed(episodes):
         for (name,) in store.query(
             "SELECT image FROM steps WHERE trajectory = ? AND image IS NOT NULL ORDER BY step",

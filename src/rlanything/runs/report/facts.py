@@ -1,4 +1,4 @@
-"""The facts of a report: all that it shows of a run but its texts, read from the store once."""
+"""The facts of a report: everything about a run except texts, read from the store once."""
 
 from __future__ import annotations
 
@@ -27,25 +27,26 @@ from rlanything.runs.warnings import Warned, find_warnings
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A measure before and after, and what that means in words."""
+    """A measure before and after, with an explanation in words."""
 
     gain: Gain
     verdict: str
 
     @classmethod
     def of(cls, gain: Gain, alone: bool) -> Self:
-        """`alone`: there is one evaluation, and nothing to compare it with."""
+        """Returns the verdict; `alone`: there is only one evaluation, so nothing to compare
+        with."""
         gain = replace(gain, change=None) if alone else gain
         return cls(gain, gain.verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCounts:
-    """The tasks of a run so far, counted by what became of them."""
+    """Counts of the tasks of a run by their state."""
 
     slots: int
     rewritten: int
-    """Slots that now hold a rewritten task."""
+    """Number of slots whose active task is a rewritten one."""
     proposed: int
     accepted: int
     rejected: int
@@ -55,7 +56,7 @@ class TaskCounts:
 
 @dataclass(frozen=True, slots=True)
 class Disagreements:
-    """A judge against the outcomes, in the rollouts of an iteration."""
+    """A judge compared with the outcomes, in the rollouts of an iteration."""
 
     iteration: int
     counts: Disagreement
@@ -78,16 +79,16 @@ class JudgeFacts:
     verdicts: tuple[Verdict, ...]
     curves: tuple[Curve, ...]
     positive_rate: tuple[float | None, float | None]
-    """The share of steps that it calls good, at the first and the latest evaluation."""
+    """Share of steps that it scores as good, at the first and the latest evaluation."""
     fault: str
-    """Why it tells nothing apart at the latest evaluation; "" for one that does."""
+    """Reason why it does not discriminate at the latest evaluation; "" if it does."""
     disagreements: tuple[Disagreements, ...]
-    """Those of the first and of the latest iteration."""
+    """Disagreements in the first and in the latest iteration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A run, as far as it got."""
+    """A run up to now."""
 
     name: str
     directory: str
@@ -95,30 +96,30 @@ class Facts:
     domain: str
     begun: str | None
     updated: str | None
-    """When the last iteration was kept."""
+    """Time at which the last iteration was kept."""
     state: str
     """`finished`, `running` or `stopped`."""
     iterations: int
-    """Kept."""
+    """Number of iterations kept."""
     planned: int | None
     evaluated_iterations: tuple[int, ...]
-    """The iterations after which policy and judge were evaluated."""
+    """Iterations after which policy and judge were evaluated."""
     roles: tuple[str, ...]
     policy: PolicyFacts
     judges: tuple[JudgeFacts, ...]
     tasks: TaskCounts
     metric_iterations: tuple[int, ...]
     metrics: Mapping[str, Sequence[float | None]]
-    """By name, one value for each of `metric_iterations`."""
+    """Metrics by name, one value for each of `metric_iterations`."""
     warnings: tuple[Warned, ...]
     episodes: int
-    """Played in training, shown or not."""
+    """Number of episodes played in training, shown or not."""
     forgotten: int
-    """Those among them that have no texts any more."""
+    """Number of those episodes whose texts were deleted."""
 
 
 class Reader:
-    """Reads a run's facts; the second time only what is new."""
+    """Reads a run's facts; later reads only fetch new data."""
 
     def __init__(self, store: Store, directory: Path) -> None:
         self.store, self.directory = store, directory

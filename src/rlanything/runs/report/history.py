@@ -1,4 +1,4 @@
-"""Counts of what judges said of every episode; an iteration never changes, and is read once."""
+"""Counts of judges' scores in every episode; iterations never change, so each is read once."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ ORDER BY t.number
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """A trajectory in numbers; all but the first seven count steps, by the majority of scores."""
+    """A trajectory in numbers; all fields after the first seven count steps, by the majority of
+    scores."""
 
     number: int
-    """Its row in the store."""
+    """Row number in the store."""
     id: str
     iteration: int
     task: str
@@ -44,13 +45,14 @@ class Episode:
     steps: int
     judged: int
     agrees: int
-    """Where it says what the outcome says."""
+    """Number of steps on which the majority agrees with the outcome."""
     differs: int
-    """Where it says the opposite; a majority of 0 does neither."""
+    """Number of steps on which the majority contradicts the outcome; a majority of 0 counts in
+    neither."""
     labelled: int
-    """Those of `differs` on which the oracle has a word,"""
+    """Number of steps in `differs` that the oracle labels."""
     sided: int
-    """and where that is the judge's."""
+    """Number of steps in `labelled` on which the oracle agrees with the judge."""
     good: int
     good_seen: int
     bad: int
@@ -58,7 +60,7 @@ class Episode:
 
     @property
     def disagreement(self) -> float:
-        """The share of its judged steps on which judge and outcome say the opposite."""
+        """Share of its judged steps on which judge and outcome contradict each other."""
         return self.differs / self.judged if self.judged else 0.0
 
 
@@ -71,8 +73,8 @@ class History:
         self._read: dict[tuple[int, str | None], list[Episode]] = {}
 
     def episodes(self, iteration: int, judge: str | None = None) -> list[Episode]:
-        """Returns an iteration's episodes in the order of the store, with the scores of one judge
-        counted, or (None) of all together."""
+        """Returns an iteration's episodes in the order of the store, with counts of one judge's
+        scores, or (None) of all judges together."""
         judge = judge if self._several else None
         if (iteration, judge) not in self._read:
             self._read[iteration, judge] = [
@@ -82,8 +84,7 @@ class History:
         return self._read[iteration, judge]
 
     def counts(self, iteration: int, judge: str) -> dict[str, dict[str, tuple[int, int]]]:
-        """Returns what a judge got right in the rollouts, by task and measure: hits and of how
-        many."""
+        """Returns a judge's counts in the rollouts, by task and measure: hits and total."""
         groups: dict[str, list[Episode]] = defaultdict(list)
         for episode in self.episodes(iteration, judge):
             groups[episode.task].append(episode)
@@ -101,24 +102,24 @@ def _counts(members: Sequence[Episode]) -> dict[str, tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Judge against outcome, over some episodes; all but the first count steps."""
+    """Judge against outcome over some episodes; all fields after the first count steps."""
 
     episodes: int
     won_approved: int
-    """Steps of won episodes that the judge's majority calls good,"""
+    """Steps of won episodes that the judge's majority scores as good."""
     won_rejected: int
     won_undecided: int
     lost_approved: int
     lost_rejected: int
     lost_undecided: int
     labelled: int
-    """Steps on which judge and outcome differ and the oracle has a word,"""
+    """Steps on which judge and outcome differ and that the oracle labels."""
     sided: int
-    """and where that is the judge's."""
+    """Steps in `labelled` on which the oracle agrees with the judge."""
 
 
 def disagreement(episodes: Sequence[Episode]) -> Disagreement:
-    """Counts over the episodes' steps."""
+    """Counts disagreements over the episodes' steps."""
     won, lost = ([e for e in episodes if e.outcome == outcome] for outcome in (1, -1))
     return Disagreement(
         episodes=len(episodes),

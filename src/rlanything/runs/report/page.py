@@ -1,8 +1,7 @@
-"""One HTML file that needs nothing else, and can reach nothing else.
+"""A self-contained HTML file without network access.
 
-What models wrote is data: JSON without a `<`, or base64. The page puts it into text nodes only, and
-its security policy lets no script run but the page's own, and no request leave it.
-"""
+Model output is data: JSON without a `<`, or base64. The page puts it into text nodes only, and its
+security policy allows only the page's own script and no requests."""
 
 from __future__ import annotations
 
@@ -58,18 +57,18 @@ def render(payload: Payload) -> str:
         "script": script,
     }
     page = (folder / "page.html").read_text(encoding="utf-8")
-    # In one pass: what is put in is not looked through again.
+    # In one pass: inserted text is not searched again.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], page)
 
 
 def _json(facts: Any) -> str:
-    """Returns JSON that cannot end a script element, for any strings in it."""
+    """Returns JSON that cannot end a script element, whatever its strings."""
     text = json.dumps(_rounded(facts), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c")
 
 
 def _rounded(value: Any) -> Any:
-    """Returns the value with its numbers cut to `DIGITS`; None for one that is not finite."""
+    """Returns the value with numbers rounded to `DIGITS`; None for a number that is not finite."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
     if isinstance(value, dict):

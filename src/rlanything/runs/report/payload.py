@@ -16,23 +16,23 @@ from rlanything.runs.report.sampling import Shown, choose, reasons, size_of
 from rlanything.runs.summary import paired
 
 TEXT_BYTES = 2_600_000
-"""Compressed texts of all runs on a page. As base64 they take a third more; with lineage, images
-and the page itself a file stays below 5 MB."""
+"""Budget for the compressed texts of all runs on a page, in bytes. Base64 adds a third; with
+lineage, images and the page itself a file stays below 5 MB."""
 IMAGES_BYTES = 500_000
 LINEAGES = 1500
-"""So many slots are shown with their history, those with an accepted candidate first."""
+"""Largest number of slots shown with their history; slots with an accepted candidate come first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Facts as JSON can hold them, and what they refer to."""
+    """Facts in JSON form, and the pages they refer to."""
 
     facts: dict[str, Any]
     pages: Pages
 
 
 def build(readers: Sequence[Reader]) -> Payload:
-    """Builds the contents of one run's page, or of several runs to be compared; these share the
+    """Builds the contents of one run's page, or of a comparison of several runs, which share the
     budget evenly."""
     pages = Pages(image_budget=IMAGES_BYTES)
     runs = [_run(reader, TEXT_BYTES // len(readers), pages) for reader in readers]
@@ -42,8 +42,7 @@ def build(readers: Sequence[Reader]) -> Payload:
 
 
 def _meanings(names: Iterable[str]) -> dict[str, str]:
-    """Returns what each metric means, with its unit; those of plug-ins that are not here are
-    missing."""
+    """Returns the meaning and unit of each metric, except those of missing plug-ins."""
     meanings: dict[str, str] = {}
     for name in names:
         with suppress(KeyError):
@@ -80,7 +79,7 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
 
 
 def _without_data(slot: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the page shows of a slot: tasks' data may be long."""
+    """Returns a slot for the page without its tasks' data, which may be long."""
     events = [{key: event[key] for key in event if key != "data"} for event in slot["history"]]
     shown = {key: slot[key] for key in slot if key not in ("root_data", "data")}
     return {**shown, "history": events}
@@ -89,8 +88,8 @@ def _without_data(slot: dict[str, Any]) -> dict[str, Any]:
 def _fitting(reader: Reader, rewards: Rewards, budget: int) -> tuple[Shown, ...]:
     """Returns episodes that take about `budget` bytes in the page.
 
-    There the episodes of a group are compressed together, and so better than in the store; how much
-    better, as many of them show as a tenth of the budget holds."""
+    On a page the episodes of a group are compressed together, better than in the store; the ratio
+    is estimated from a tenth of the budget."""
     store, iterations = reader.store, reader.iterations()
     few = choose(store, reader.history, iterations, budget / 10)
     trial = Pages(image_budget=0)

@@ -1,5 +1,5 @@
-"""The points of a screen that an action names, read off its words, to be drawn on what the agent
-saw. Elements that are named by number lie nowhere: no record says where they were."""
+"""Screen points in an action's text, to be drawn on the screenshot that the agent saw. Elements
+named by number are skipped: no record has their position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlanything.plugins import PluginError, load_plugin
 from rlanything.runs.paths import IMAGES, run_path
 
 MOST_POINTS = 20
-"""Code may name any number."""
+"""Largest number of points per action; code may name any number."""
 _HEADER = 32
 _WORDS = re.compile(r"click (\d{1,4}) (\d{1,4})")
 _NUMBER = r"(\d{1,5}(?:\.\d{1,3})?)"
@@ -27,8 +27,8 @@ _CALL = re.compile(
 
 
 def points_of(action: str) -> list[tuple[float, float]]:
-    """Returns x and y of each point that an action names, in the order of its words: those of
-    `click x y`, of an object with `x` and `y` (computer_13), of calls of pyautogui."""
+    """Returns x and y of each point in an action, in order: those of `click x y`, of an object with
+    `x` and `y` (computer_13), of pyautogui calls."""
     if match := _WORDS.fullmatch(action):
         return [(float(match[1]), float(match[2]))]
     if action.startswith("{"):
@@ -37,9 +37,9 @@ def points_of(action: str) -> list[tuple[float, float]]:
 
 
 def pointer_size(domain: str) -> tuple[int, int] | None:
-    """Returns the width and height that coordinates count in, as the class of an installed domain
-    says; None: pixels of the screenshot."""
-    if ":" in domain:  # a report runs no code that a recipe names
+    """Returns the width and height of the coordinate system, as the class of an installed domain
+    declares; None: pixels of the screenshot."""
+    if ":" in domain:  # a report never runs a recipe's code
         return None
     with suppress(PluginError):
         return getattr(load_plugin("domain", domain), "pointer_size", None)
@@ -49,8 +49,8 @@ def pointer_size(domain: str) -> tuple[int, int] | None:
 def pointed_at(
     action: str | None, directory: Path, image: str | None, units: tuple[int, int] | None
 ) -> list[tuple[float, float]]:
-    """Returns where on a run's screenshot an action points, as shares of its width and height;
-    `units`: what `pointer_size` returns."""
+    """Returns an action's points on a run's screenshot, as shares of its width and height; `units`:
+    result of `pointer_size`."""
     named = [] if action is None else points_of(action)
     if not named or image is None:
         return []
@@ -76,7 +76,7 @@ def _point_of(text: str) -> list[tuple[float, float]]:
 
 
 def _size(path: Path) -> tuple[int, int] | None:
-    """Returns the width and height of a screenshot in pixels; None where none can be read."""
+    """Returns the width and height of a screenshot in pixels; None if it cannot be read."""
     with suppress(OSError, ModelError), open(path, "rb") as file:
         height, width = png_size(file.read(_HEADER), path.name)
         return width, height

@@ -1,4 +1,4 @@
-"""The choice of episodes for a report that cannot show all: fair, and the same each time."""
+"""Deterministic selection of episodes for a report that cannot show all."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from rlanything.runs.report.history import Episode, History
 from rlanything.runs.store.store import Store
 
 ITERATIONS = 24
-"""Episodes are taken from at most so many iterations, so that a long run's report takes no longer
-than a short one's: the first, the latest third of these, and others evenly between."""
+"""Largest number of iterations that episodes are taken from, so that a long run's report takes no
+longer than a short one's: the first, the latest third of this number, and others evenly between."""
 ENTRY_BYTES = 220
-"""At most what an episode takes beyond its texts, compressed: scores, advantages, actions."""
+"""Upper bound of an episode's compressed bytes besides its texts: scores, advantages, actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An episode that the report shows, and what it was taken for."""
+    """An episode that the report shows, and the reason."""
 
     episode: Episode
     reason: str
@@ -30,8 +30,8 @@ def choose(
     store: Store, history: History, iterations: Sequence[int], budget: float
 ) -> tuple[Shown, ...]:
     """Returns episodes whose texts are still there, up to `budget` bytes as the store keeps them:
-    by and by one of the latest iteration, of the first, of those where judge and outcome differ
-    most, of rewritten tasks, and of everything, spread evenly. In the order of the store."""
+    in turn one from the latest iteration, from the first, from those where judge and outcome differ
+    most, from rewritten tasks, and from all, spread evenly. In the order of the store."""
     looked_at = spread(iterations, ITERATIONS)
     sizes = {
         number: length + ENTRY_BYTES
@@ -62,13 +62,13 @@ def choose(
 
 
 def size_of(store: Store, episode: Episode) -> int:
-    """Returns the bytes by which `choose` counts an episode."""
+    """Returns the bytes that `choose` counts for an episode."""
     query = "SELECT LENGTH(texts) FROM transcripts WHERE trajectory = ?"
     return store.query(query, episode.number)[0][0] + ENTRY_BYTES
 
 
 def spread(iterations: Sequence[int], count: int) -> list[int]:
-    """Returns at most `count` of them: the first, the latest third of `count`, others evenly
+    """Returns at most `count` iterations: the first, the latest third of `count`, others evenly
     between."""
     if len(iterations) <= count:
         return list(iterations)
@@ -118,5 +118,5 @@ def _alternately(queues: Mapping[str, Sequence[Episode]]) -> Iterable[Shown]:
 
 
 def reasons(shown: Sequence[Shown]) -> dict[str, int]:
-    """Returns how many were taken for each reason."""
+    """Returns the number of episodes shown for each reason."""
     return dict(Counter(each.reason for each in shown))

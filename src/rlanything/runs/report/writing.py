@@ -1,4 +1,4 @@
-"""Reports as files: complete or not there, rewritten during a run as often as that is cheap."""
+"""Report files, written atomically and updated during a run at limited cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlanything.runs.store.store import Store
 
 NAME, COMPARISON = "report.html", "comparison.html"
 SHARE = 0.03
-"""The share of a run's time that its reports may take."""
+"""Largest share of a run's time that its reports may take."""
 
 
 class ReportError(ValueError):
@@ -24,9 +24,9 @@ class ReportError(ValueError):
 
 
 def write_report(runs: Sequence[Path], out: Path) -> None:
-    """Writes the report of a run, or of several compared, from what their stores hold so far.
+    """Writes the report of a run, or a comparison of several, from their stores' current content.
 
-    Raises `StoreError` where one is not a run directory, and `ReportError` where `out` cannot be
+    Raises `StoreError` for a directory that is not a run's, and `ReportError` if `out` cannot be
     written."""
     with ExitStack() as stack:
         readers = list[Reader]()
@@ -59,14 +59,14 @@ class Reporter:
         self._written = -float("inf")
 
     def update(self) -> None:
-        """Writes the report, unless the last one cost too much for another so soon."""
+        """Writes the report, unless the last one was too slow to repeat so soon."""
         if self._cost <= SHARE * (time.perf_counter() - self._written):
             self.write()
 
     def write(self) -> None:
-        """Writes the report. Never raises: a failed report must not stop the run, so the failure
-        becomes one line."""
-        if sys.is_finalizing():  # an iterator that was left open; nothing can be imported any more
+        """Writes the report. Never raises: a failure is logged as one line and does not stop the
+        run."""
+        if sys.is_finalizing():  # an iterator left open at exit, when imports no longer work
             return
         begun = time.perf_counter()
         try:

@@ -1,11 +1,9 @@
-"""An episode as bytes: texts, token ids and log-probs, each once, compressed. And as JSON, without
-tokens: the episodes that judges are evaluated on.
+"""Encodes an episode as compressed bytes (texts, token ids and log-probs) or, for episodes that
+judges are evaluated on, as JSON without tokens.
 
 An episode is compressed as a whole, since its texts repeat one another. Log-probs are kept as
-float32: the engines compute them so and the learner compares them so, which makes what is read back
-bit for bit what was trained on. A prompt is rendered again when it is wanted; its hash tells
-whether that gave the same tokens.
-"""
+float32, the type of engines and learner, so stored values are bit for bit those trained on. Prompts
+are rendered again on demand; a hash shows whether that gave the same tokens."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ from rlanything.records import Completion, JudgedTrajectory, Step, Task, Traject
 
 HASH_BYTES = 16
 MOST_BYTES = 1 << 26
-"""A column of an episode is not larger, decompressed: a run of 1,000 steps with 64 kB each writes
-less. A few bytes of a stranger's may say that they are gigabytes."""
+"""Largest column of an episode, decompressed; a run of 1,000 steps with 64 kB each writes less.
+Guards against decompression bombs."""
 
 
 Texts: TypeAlias = tuple[list[str], list[str], list[list[str]]]
@@ -32,12 +30,12 @@ Texts: TypeAlias = tuple[list[str], list[str], list[list[str]]]
 
 
 class UnreadableEpisodeError(ValueError):
-    """Stored bytes are nothing that `encode_episode` returned."""
+    """Stored bytes are not a result of `encode_episode`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCompletion:
-    """A completion as it is kept."""
+    """A completion as stored."""
 
     text: str
     token_ids: tuple[int, ...]
@@ -49,10 +47,10 @@ class StoredCompletion:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeText:
-    """Everything that was read and written in an episode."""
+    """All texts of an episode."""
 
     observations: tuple[str, ...]
-    """[steps + 1]: what a step leads to is what the next one sees."""
+    """[steps + 1]: the observation after a step is the one before the next."""
     responses: tuple[StoredCompletion, ...]
     """[steps]"""
     judgements: tuple[tuple[StoredCompletion, ...], ...]
@@ -75,9 +73,9 @@ class EncodedEpisode:
 
 
 def encode_episode(judged: JudgedTrajectory) -> EncodedEpisode:
-    """Compresses what was read and written in an episode.
+    """Compresses the texts and tokens of an episode.
 
-    Raises ValueError if a step does not see what the step before it led to."""
+    Raises ValueError if a step's observation is not the previous step's next observation."""
     trajectory = judged.trajectory
     steps = trajectory.steps
     for number, (step, after) in enumerate(pairwise(steps), 1):
@@ -100,7 +98,7 @@ def encode_episode(judged: JudgedTrajectory) -> EncodedEpisode:
     )
     logprobs = chain.from_iterable(each.logprobs for each in completions)
     return EncodedEpisode(
-        # A model may write half a surrogate pair; that is no reason to lose an iteration.
+        # A model may write half a surrogate pair, which must not cost an iteration.
         _deflate(json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass")),
         _deflate(np.fromiter(token_ids, "<i4").tobytes()),
         encode_numbers(np.fromiter(logprobs, "<f4")),
@@ -181,23 +179,23 @@ def from_json(text: str) -> Trajectory:
 
 
 def _seen(step: Step) -> list[str | None]:
-    """Returns the names of a step's screenshots, before and after it; nothing where it has none."""
+    """Returns the names of a step's screenshots, before and after it; empty without any."""
     names = [step.image, step.next_image]
     return names if any(names) else []
 
 
 def encode_numbers(numbers: np.ndarray) -> bytes:
-    """Compresses floating-point numbers without loss: first the lowest byte of all of them, then
-    the next, so that what they have in common, the highest, lies together.
+    """Compresses floating-point numbers without loss: first the lowest bytes of all numbers, then
+    the next, so that the similar high bytes are contiguous.
 
-    Byte by byte there is little to find but that some values are frequent: a Huffman code for each
-    of those layers is all that this takes."""
+    Within a byte layer only the frequencies of values can be exploited, so each layer gets a
+    Huffman code."""
     layers = np.ascontiguousarray(numbers).view(np.uint8).reshape(-1, numbers.itemsize).T
     compressor = zlib.compressobj(strategy=zlib.Z_HUFFMAN_ONLY)
     parts = [
         part
         for layer in layers
-        # A flush ends the block, and the next one has a code of its own.
+        # A flush ends the block, so the next one has its own code.
         for part in (compressor.compress(layer.tobytes()), compressor.flush(zlib.Z_SYNC_FLUSH))
     ]
     return b"".join([*parts, compressor.flush()])
@@ -211,21 +209,21 @@ def decode_numbers(data: bytes, dtype: str) -> np.ndarray:
 
 
 def prompt_hash(ids: Iterable[int]) -> bytes:
-    """Returns 16 bytes that stand for a prompt."""
+    """Returns a 16-byte hash of a prompt."""
     try:
         numbers = np.array(list(ids), "<i4")
-    except OverflowError:  # ids of images have 64 bits
+    except OverflowError:  # image ids have 64 bits
         numbers = np.array(list(ids), "<i8")
     return hashlib.sha256(numbers.tobytes()).digest()[:HASH_BYTES]
 
 
 def _deflate(data: bytes) -> bytes:
-    # Level 4 takes half the time of zlib's own choice, for a twelfth more space.
+    # Level 4 takes half the time of zlib's default, for a twelfth more space.
     return zlib.compress(data, 4)
 
 
 def _inflate(data: bytes) -> bytes:
-    """Returns what `_deflate` compressed. Raises `UnreadableEpisodeError`."""
+    """Returns the data that `_deflate` compressed. Raises `UnreadableEpisodeError`."""
     inflating = zlib.decompressobj()
     try:
         inflated = inflating.decompress(data, MOST_BYTES)
@@ -243,8 +241,8 @@ def _in_order(judged: JudgedTrajectory) -> Iterator[Completion]:
 
 
 def _prompt_hashes(completions: Sequence[Completion]) -> Iterator[bytes]:
-    """Yields the hash of each completion's prompt. The judgements of a step answer one prompt: it
-    is hashed once."""
+    """Yields the hash of each completion's prompt. Judgements of a step share a prompt, which is
+    hashed once."""
     before: tuple[int, ...] | None = None
     hashed = b""
     for completion in completions:

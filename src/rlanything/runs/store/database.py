@@ -1,4 +1,4 @@
-"""One SQLite file, opened so that a commit survives a power cut; its errors in plain words."""
+"""An SQLite file whose commits survive a power cut, with plain error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 BUSY_SECONDS = 10.0
-"""How long to wait for another process that writes. A commit takes a second or two."""
+"""Seconds to wait for another process that writes. A commit takes a second or two."""
 
 _REMEDIES = {
     sqlite3.SQLITE_FULL: "free some space there and resume; what was committed before is intact",
@@ -48,7 +48,7 @@ class Database:
         self._identity = _identity(path)
 
     def _connected(self, name: str) -> sqlite3.Connection:
-        # Transactions begin and end where this file says, nowhere else.
+        # Transactions begin and end only where this file says.
         uri = name.startswith("file:")
         connection = sqlite3.connect(name, BUSY_SECONDS, isolation_level=None, uri=uri)
         try:
@@ -71,16 +71,16 @@ class Database:
             self._connection.executescript(script)
 
     def read_all(self, sql: str) -> None:
-        """Reads all rows of a query, and keeps none. Raises `StoreError` where one cannot be."""
+        """Reads all rows of a query and discards them. Raises `StoreError` if one cannot be
+        read."""
         with self._in_plain_words():
             for _ in self._connection.execute(sql):
                 pass
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Everything inside is written, or nothing. Raises `StoreError` where the disk is full,
-        another process writes, or the file is not there any more: SQLite would go on writing into
-        what was deleted."""
+        """Writes everything inside, or nothing. Raises `StoreError` if the disk is full, another
+        process writes, or the file is gone: SQLite would go on writing into a deleted file."""
         if _identity(self.path) != self._identity:
             raise StoreError(
                 f"{self.path} was deleted, moved or replaced while it was open: nothing more can "
@@ -92,14 +92,14 @@ class Database:
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:
-                # SQLite may have rolled back by itself, as it does on a full disk.
+                # SQLite may have rolled back by itself, for example on a full disk.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All reads inside see one state, whatever another process writes meanwhile."""
+        """Makes all reads inside see one state, whatever another process writes meanwhile."""
         with self._in_plain_words():
             self._connection.execute("BEGIN")
         try:
@@ -109,7 +109,7 @@ class Database:
 
     @contextmanager
     def understanding(self) -> Iterator[None]:
-        """Turns what is raised inside, over rows that no run writes, into a `StoreError`."""
+        """Turns errors inside, caused by rows that no run writes, into a `StoreError`."""
         try:
             yield
         except StoreError:
@@ -147,11 +147,11 @@ class Database:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            # The lower byte is the kind of error, the rest its circumstances; a mistake in the
-            # calling code has no code.
+            # The lower byte is the kind of error, the rest is detail; programming errors have no
+            # code.
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             remedy = _REMEDIES.get(code)
-            if not code and "decode" in str(error):  # text that is no UTF-8, by its column's name
+            if not code and "decode" in str(error):  # invalid UTF-8, by column name
                 remedy = "no run writes such text, restore a copy"
                 error = sqlite3.DatabaseError(str(error).partition(" with text")[0])
             if remedy is None:
@@ -165,29 +165,29 @@ def _set_up(connection: sqlite3.Connection, writable: bool) -> None:
         # Others may read while a run writes.
         execute("PRAGMA journal_mode=WAL")
     else:
-        execute("SELECT COUNT(*) FROM sqlite_schema")  # which says whether it can be read at all
-    # One commit an iteration: it can afford to wait for the disk each time, and a run that
-    # resumes must not find its checkpoint gone from the store after a power cut.
+        execute("SELECT COUNT(*) FROM sqlite_schema")  # the first read shows whether it is readable
+    # With one commit per iteration, waiting for the disk each time is affordable, and a resumed run
+    # must find its checkpoint in the store after a power cut.
     execute("PRAGMA synchronous=FULL")
     execute("PRAGMA foreign_keys=ON")
     execute("PRAGMA temp_store=MEMORY")
-    # Whatever a stranger's schema calls, it calls nothing that does more than compute.
+    # A stranger's schema may only call functions that compute.
     execute("PRAGMA trusted_schema=OFF")
-    # Forgotten transcripts are no secret; writing zeros over them would double the work.
+    # Deleted transcripts are no secret; overwriting them with zeros would double the work.
     execute("PRAGMA secure_delete=OFF")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
 
 
 def _read_only(path: Path) -> str:
-    """Returns the name under which SQLite opens a store that this user may not write, or that lies
-    on a read-only disk. If no changes lie next to it, nobody is writing it."""
+    """Returns the name under which SQLite opens a store that this user cannot write, or that is on
+    a read-only disk. Nobody is writing it if there are no changes next to it."""
     wal = path.with_name(f"{path.name}-wal")
     unchanging = not (wal.exists() and wal.stat().st_size)
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if unchanging else ''}"
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Returns the device and number of a file; None where there is none."""
+    """Returns the device and inode number of a file; None if it does not exist."""
     try:
         about = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""The rollouts of an iteration read back as records, as far as a judge reads them."""
+"""Stored rollouts of an iteration as records for a judge."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _NAMES = (
 def recorded_trajectories(store: Store, iteration: int) -> list[Trajectory]:
     """Returns the episodes of an iteration whose texts are kept, without their tokens.
 
-    Raises `StoreError` where a policy reasoned before it answered: where a recorded answer begins
-    is not kept, and a judge must not read what came before."""
+    Raises `StoreError` if the policy reasoned before answering: the start of a recorded answer is
+    not stored, and a judge must not read the reasoning."""
     with store.understanding():
         return _trajectories(store, iteration)
 
@@ -42,7 +42,7 @@ def _trajectories(store: Store, iteration: int) -> list[Trajectory]:
 
 
 def recorded_labels(store: Store, iteration: int) -> dict[str, list[int]]:
-    """Returns the oracle's labels of those episodes' steps; 0 for a step without one."""
+    """Returns the oracle's labels of those episodes' steps; 0 for a step without a label."""
     labels: dict[str, list[int]] = {}
     for name, label in store.query(
         "SELECT id, label FROM steps JOIN trajectories ON number = trajectory"

@@ -1,4 +1,4 @@
-"""An iteration and an evaluation as rows of the store. The caller has the transaction."""
+"""Writes iterations and evaluations as rows of the store, inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:  # which imports torch
 
 
 def storable(text: str) -> str:
-    """Returns the text with question marks for halves of surrogate pairs, which SQLite takes in no
-    text. In the transcripts they stay what they are."""
+    """Returns the text with question marks for halves of surrogate pairs, which SQLite rejects.
+    Transcripts keep them."""
     return text.encode("utf-8", "replace").decode()
 
 
 class UnstoredSamples:
-    """The samples of all roles whose step or judgement has not been written yet."""
+    """The samples of all roles whose step or judgement is not written yet."""
 
     def __init__(self, result: IterationResult) -> None:
         samples = result.samples
@@ -34,7 +34,7 @@ class UnstoredSamples:
             raise ValueError("a response or judgement trained twice")
 
     def advantage(self, role: str, source: str, completion: Completion) -> float | None:
-        """Returns the advantage of a completion; None: the role did not train on it."""
+        """Returns the advantage of a completion; None if the role did not train on it."""
         sample = self._left.pop((role, source), None)
         if sample is None:
             return None
@@ -49,8 +49,7 @@ class UnstoredSamples:
 
 
 def write_iteration(db: sqlite3.Connection, record: IterationRecord) -> None:
-    """Writes everything that the iteration leaves. Raises ValueError as `Store.record_iteration`
-    does."""
+    """Writes the results of an iteration. Raises ValueError as `Store.record_iteration` does."""
     result, iteration = record.result, record.number
     samples = UnstoredSamples(result)
     db.execute(
@@ -91,8 +90,8 @@ def write_iteration(db: sqlite3.Connection, record: IterationRecord) -> None:
 
 
 def write_pool(db: sqlite3.Connection, pool: Pool, iteration: int) -> None:
-    """Writes slots, their history and tasks; and what is quarantined, by this iteration if it is
-    new."""
+    """Writes slots with their history and tasks; and quarantined tasks, with this iteration if they
+    are new."""
     recorded = {task for (task,) in db.execute("SELECT id FROM tasks")}
     for slot in pool.slots:
         tasks = [slot.root, slot.active, *([slot.pending.task] if slot.pending else [])]
@@ -149,8 +148,8 @@ def write_trajectory(
     written: set[int],
 ) -> None:
     """Writes an episode of an iteration. `written`: the judgements of its group that have been
-    written, by the identity of the completion: a judgement that several trajectories share is
-    written with the first of them."""
+    written, by object identity of the completion: a shared judgement is written with the first
+    trajectory."""
     trajectory = judged.trajectory
     name, acting = trajectory.id, record.result.acting
     labels = record.labels.get(name)
@@ -191,7 +190,7 @@ def write_trajectory(
                 i,
                 j,
                 judgement.by,
-                int(judgement.score),  # numpy's numbers are none to the store
+                int(judgement.score),  # The store does not accept numpy numbers.
                 samples.advantage(judgement.by, f"{name}/{i}/{j}", judgement.completion),
             )
             for i, judgements in enumerate(judged.judgements)
@@ -204,7 +203,7 @@ def write_trajectory(
 
 
 def _without(judged: JudgedTrajectory, written: AbstractSet[int]) -> JudgedTrajectory:
-    """Returns the trajectory with empty texts for the judgements that are written already."""
+    """Returns the trajectory with empty texts for judgements that are already written."""
 
     def once(judgement: Judgement) -> Judgement:
         again = id(judgement.completion) in written
@@ -216,8 +215,7 @@ def _without(judged: JudgedTrajectory, written: AbstractSet[int]) -> JudgedTraje
 
 
 def write_evaluation(db: sqlite3.Connection, record: EvaluationRecord) -> None:
-    """Writes everything that the evaluation leaves. The rows of one task are its attempts, in
-    order."""
+    """Writes an evaluation. The rows of one task are its attempts, in order."""
     for evaluation in record.evaluations:
         attempts = Counter[str]()
         rows: list[tuple[int, str, str, int, str, int, int]] = []
@@ -248,7 +246,7 @@ def write_evaluation(db: sqlite3.Connection, record: EvaluationRecord) -> None:
 
 
 def write_metrics(db: sqlite3.Connection, iteration: int, metrics: Numbers) -> None:
-    """Writes metrics of an iteration, over what stands there under their names."""
+    """Writes metrics of an iteration, replacing existing ones of the same names."""
     db.executemany(
         "INSERT OR REPLACE INTO metrics VALUES (?, ?, ?)",
         [(iteration, name, value) for name, value in sorted(metrics.items())],

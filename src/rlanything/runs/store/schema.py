@@ -1,9 +1,8 @@
 """The tables of a run's store.
 
-Numbers and short words are columns, to be asked for in SQL; what was written is compressed, one row
-of `transcripts` an episode (`codec.py`). An episode's rows refer to it by number: ids are long, and
-judgements are millions.
-"""
+Numbers and short words are columns for SQL queries; texts are compressed, one row of `transcripts`
+per episode (`codec.py`). Rows refer to their episode by number, because ids are long and there are
+millions of judgements."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from contextlib import closing
 from functools import cache
 
 SCHEMA_VERSION = 8
-"""Raise it with every change of `TABLES`, and keep in `OLDER` how the version before is read."""
+"""Version of the schema; raise it with every change of `TABLES`, and add the previous version to
+`OLDER`."""
 
 TABLES = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -127,13 +127,13 @@ CREATE TEMP VIEW judge_eval_counts AS
 """,
     )
 }
-"""By version: the tables that stores of it have instead of those above, and the views through which
-they are read as if they were of this version."""
+"""Tables of older stores that differ from those above, and the views that present them as this
+version, by version."""
 
 IN_SCHEMA = (
     "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\'"
 )
-"""The query for what a store consists of, but for what ANALYZE adds."""
+"""Query for the contents of a store's schema, without those of ANALYZE."""
 
 
 RANGES = {
@@ -145,14 +145,14 @@ RANGES = {
         for table in ("metrics", "evaluations", "iterations", "groups", "slot_events")
     },
 }
-"""The values that columns may have, where their type says less."""
+"""Valid values of columns whose type is less specific."""
 LISTS = (("proposals", "critics"), ("proposals", "refused"))
-"""Columns with a list as JSON."""
+"""Columns with a JSON list."""
 
 
 @cache
 def strange_values() -> dict[str, dict[str, str]]:
-    """Returns by table and column the condition of values that no run writes."""
+    """Returns the conditions for invalid values, by table and column."""
     with closing(sqlite3.connect(":memory:")) as db:
         db.executescript(TABLES)
         tables = [name for _, name, _ in db.execute(IN_SCHEMA + " AND type = 'table'")]
@@ -172,7 +172,7 @@ def strange_values() -> dict[str, dict[str, str]]:
 
 @cache
 def expected_schema(version: int) -> frozenset[tuple[str, str, str | None]]:
-    """Returns the rows of `IN_SCHEMA` in a store as a version makes it."""
+    """Returns the rows of `IN_SCHEMA` in a store of a version."""
     others = _statements(OLDER[version][0]) if version in OLDER else {}
     with closing(sqlite3.connect(":memory:")) as db:
         for statement in (_statements(TABLES) | others).values():
@@ -181,7 +181,7 @@ def expected_schema(version: int) -> frozenset[tuple[str, str, str | None]]:
 
 
 def _statements(script: str) -> dict[str, str]:
-    """Returns the statements of a script, by the name of what each creates."""
+    """Returns the statements of a script by the name of the object that each creates."""
     return {match[1]: match[0] for match in re.finditer(r"CREATE \w+ (\w+)[^;]*", script)}
 
 
@@ -193,8 +193,8 @@ BY_ITERATION = (
     "quarantine",
     "slot_events",
 )
-"""Tables whose rows carry the iteration they are of and go with it; the rest follows from
-`iterations`, by cascade."""
+"""Tables with an iteration column, whose rows are deleted with their iteration; other tables
+cascade from `iterations`."""
 
 CONTENT = {
     "iterations": "SELECT iteration, checkpoint FROM iterations ORDER BY 1",
@@ -216,4 +216,4 @@ CONTENT = {
     "judgements": "SELECT id, step, judgement, role, score, advantage FROM judgements"
     " JOIN trajectories ON number = trajectory ORDER BY 1, 2, 3",
 }
-"""The queries that say what a run did, without clocks, row numbers and transcripts; one a table."""
+"""Queries for the results of a run, without times, row numbers and transcripts; one per table."""

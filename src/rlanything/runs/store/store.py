@@ -1,8 +1,7 @@
-"""The store of a run, one SQLite file: readable while it grows, one commit an iteration.
+"""The store of a run, one SQLite file: readable during the run, one commit per iteration.
 
-Everything the feedback is computed from is here: outcomes, scores, and the advantages that trained;
-and everything that was written, with its tokens and log-probs, as long as the recipe keeps it.
-"""
+It has the inputs of the feedback (outcomes, scores), the advantages that trained, and all texts
+with tokens and log-probs, for as long as the recipe keeps them."""
 
 from __future__ import annotations
 
@@ -42,19 +41,19 @@ from rlanything.runs.store.stored import (
 
 
 class Store:
-    """The `run.sqlite` of a run directory. Every method that reads or writes raises `StoreError`
-    where the file, the disk or another process does not let it."""
+    """The `run.sqlite` of a run directory. Every method that reads or writes raises `StoreError` if
+    the file, the disk or another process prevents it."""
 
     def __init__(self, path: Path) -> None:
-        """Opens a store; one of an older version in `OLDER` is read as if it were of this one.
+        """Opens a store; older versions in `OLDER` are presented as this version.
 
-        Raises `StoreError` if there is none, it is of a version that cannot be read, or not as that
-        version made it; `RunDirectoryError` if the run directory has links in it."""
+        Raises `StoreError` if there is none, its version cannot be read, or its schema is not that
+        version's; `RunDirectoryError` if the run directory has links in it."""
         if not path.is_file():
             raise StoreError(f"{path.parent} is not a run directory: it has no {path.name}")
         reject_links(path.parent)
         journal = path.with_name(f"{path.name}-journal")
-        if journal.exists():  # it names a file that SQLite deletes when it opens the store
+        if journal.exists():  # SQLite deletes the file it names when it opens the store
             raise StoreError(f"{journal} is nothing that a run leaves: delete it")
         self._db = Database(path)
         self._version: int = self.query("PRAGMA user_version")[0][0]
@@ -65,7 +64,7 @@ class Store:
                 f"{path} has schema {self._version}, this version reads {readable}: "
                 "open it with the version of rlanything that wrote it"
             )
-        # A view in a table's place, a trigger or a computed column would run as part of a query.
+        # A view in place of a table, a trigger or a computed column would run as part of a query.
         if others := expected_schema(self._version) ^ frozenset(self.query(IN_SCHEMA)):
             self.close()
             names = ", ".join(sorted({visible(name) for _, name, _ in others}))
@@ -76,7 +75,7 @@ class Store:
             self._db.run_script(OLDER[self._version][1])
 
     def check_writable(self) -> None:
-        """Raises `StoreError` for a store of an older version, which is read and not written."""
+        """Raises `StoreError` for a store of an older version, which is read-only."""
         if self._version != SCHEMA_VERSION:
             written = dict(self.query("SELECT key, value FROM run WHERE key = 'version'"))
             raise StoreError(
@@ -92,8 +91,8 @@ class Store:
         return self._db.transaction()
 
     def check_values(self) -> None:
-        """Raises `StoreError` where a column holds what no run writes there, such as a text in the
-        place of a number. Reads all rows."""
+        """Raises `StoreError` for values that no run writes, such as a text in a number column.
+        Reads all rows."""
         for table, conditions in strange_values().items():
             flags = ", ".join(f"max({condition})" for condition in conditions.values())
             [row] = self.query(f"SELECT {flags} FROM {table}")
@@ -106,7 +105,7 @@ class Store:
 
     @classmethod
     def create(cls, path: Path) -> Store:
-        """Creates the file. Raises `StoreError` where it cannot be written."""
+        """Creates the file. Raises `StoreError` if it cannot be written."""
         with closing(Database(path)) as db, db.transaction() as connection:
             for statement in TABLES.split(";"):
                 connection.execute(statement)
@@ -120,11 +119,11 @@ class Store:
         return self._db.query(sql, *values)
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """All reads inside see one state, whatever a run that goes on writes meanwhile."""
+        """Makes all reads inside see one state, whatever a running run writes meanwhile."""
         return self._db.snapshot()
 
     def understanding(self) -> AbstractContextManager[None]:
-        """Turns what is raised inside, over rows that no run writes, into a `StoreError`."""
+        """Turns errors inside, caused by rows that no run writes, into a `StoreError`."""
         return self._db.understanding()
 
     def check(self) -> list[str]:
@@ -143,7 +142,7 @@ class Store:
     # --- writing
 
     def describe(self, facts: Mapping[str, str | None]) -> None:
-        """Writes facts about the run as a whole, in one transaction; None: no longer so."""
+        """Writes facts about the run as a whole, in one transaction; None removes a fact."""
         with self._writing() as db:
             for key, value in facts.items():
                 if value is None:
@@ -152,10 +151,10 @@ class Store:
                     db.execute("INSERT OR REPLACE INTO run VALUES (?, ?)", (key, value))
 
     def record_iteration(self, record: IterationRecord) -> None:
-        """Writes an iteration in one transaction: it is here entirely or not at all.
+        """Writes an iteration in one transaction.
 
-        Raises ValueError for a sample that is not of this iteration, or whose tokens are not those
-        that were sampled."""
+        Raises ValueError for a sample of another iteration, or whose tokens are not the sampled
+        ones."""
         with self._writing() as db:
             write_iteration(db, record)
 
@@ -175,7 +174,7 @@ class Store:
                     places = ", ".join("?" * len(rows[0]))
                     db.executemany(f"INSERT INTO {table} VALUES ({places})", rows)
 
-    # --- going back, and forgetting
+    # --- going back and deleting
 
     def last_iteration(self) -> tuple[int, str] | None:
         """Returns the newest iteration and the name of its checkpoint; None before the first."""
@@ -183,14 +182,14 @@ class Store:
         return rows[0] if rows else None
 
     def forget_after(self, iteration: int) -> None:
-        """Deletes everything of later iterations, in one transaction. What the slots held then is
-        the pool's to say: `write_pool` the checkpointed one next."""
+        """Deletes everything of later iterations, in one transaction. The pool knows the slots'
+        earlier state: call `write_pool` with the checkpoint's pool next."""
         with self._writing() as db:
             for table in BY_ITERATION:
                 db.execute(f"DELETE FROM {table} WHERE iteration > ?", (iteration,))
 
     def write_pool(self, pool: Pool) -> None:
-        """Makes slots, their history and tasks what they are in a pool, in one transaction."""
+        """Replaces slots, their history and tasks by those of a pool, in one transaction."""
         newest = self.last_iteration()
         known = {slot.id for slot in pool.slots}
         known |= {event.task_id for slot in pool.slots for event in slot.history}
@@ -201,8 +200,8 @@ class Store:
 
     def forget_texts(self, before: int) -> None:
         """Deletes texts, tokens and log-probs of iterations before this one. Outcomes, actions,
-        scores, labels, advantages and metrics stay. The file does not shrink: what comes next is
-        written into the space."""
+        scores, labels, advantages and metrics stay. The file does not shrink: new data reuse the
+        space."""
         with self._writing() as db:
             db.execute(
                 "DELETE FROM transcripts WHERE trajectory IN"
@@ -213,12 +212,12 @@ class Store:
     # --- reading
 
     def finished(self) -> bool:
-        """Returns whether the run is at its end."""
+        """Returns whether the run is finished."""
         return bool(self.query("SELECT value FROM run WHERE key = 'finished'"))
 
     def roles(self) -> dict[str, str]:
-        """Returns what each role of the run does, by name, as its recipe says; without one, and in
-        a recipe of an older version, the paper's three."""
+        """Returns the task of each role of the run by name, from its recipe; the paper's three
+        roles if it has no recipe or an older one."""
         rows = self.query("SELECT value FROM run WHERE key = 'recipe'")
         with self.understanding():
             roles = json.loads(rows[0][0]).get("roles") if rows else None
@@ -226,12 +225,12 @@ class Store:
 
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
         """Returns an episode with its texts. Raises `StoreError` if there is none of this id, and
-        `ForgottenError` if its texts were forgotten."""
+        `ForgottenError` if its texts were deleted."""
         return read_trajectory(self._db, trajectory_id)
 
     def texts(self, number: int) -> Texts:
-        """Returns the texts of the episode with this number. Raises `StoreError` where they cannot
-        be read."""
+        """Returns the texts of the episode with this number. Raises `StoreError` if they cannot be
+        read."""
         return read_texts(self._db, number)
 
     def metrics(self, iteration: int) -> dict[str, float | None]:
@@ -263,8 +262,7 @@ class Store:
     def judge_eval_counts(
         self, iteration: int, judge: str
     ) -> dict[str, dict[str, tuple[int, int]]]:
-        """Returns what a judge got right in an evaluation, by item and measure: hits and of how
-        many."""
+        """Returns a judge's counts in an evaluation, by item and measure: hits and total."""
         counts: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         for item, measure, hits, total in self.query(
             "SELECT item, measure, hits, total FROM judge_eval_counts"
@@ -276,8 +274,7 @@ class Store:
         return dict(counts)
 
     def judge_eval_episodes(self) -> list[Trajectory]:
-        """Returns the held-out episodes that the judge is evaluated on, as far as a judge reads
-        them."""
+        """Returns the held-out episodes that judges are evaluated on, as judges read them."""
         rows = self.query("SELECT episode FROM judge_eval_episodes ORDER BY number")
         with self.understanding():
             return [from_json(text) for (text,) in rows]
@@ -303,11 +300,10 @@ class Store:
             return {from_json(episode).id: json.loads(labels) for episode, labels in rows}
 
     def dump(self) -> list[str]:
-        """Returns everything the run did, a line for each row, in an order that depends on nothing
-        else: runs that did the same have equal dumps. Clocks are left out, and what the run was
-        told.
+        """Returns all results of the run, one line per row in a canonical order: runs with the same
+        results have equal dumps. Times and the run's settings are left out.
 
-        Of a transcript there are digests: of its texts, tokens, log-probs and prompts."""
+        A transcript appears as digests of its texts, tokens, log-probs and prompts."""
         lines = [
             json.dumps([table, *row]) for table, sql in CONTENT.items() for row in self.query(sql)
         ]

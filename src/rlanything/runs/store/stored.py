@@ -1,4 +1,4 @@
-"""Episodes read back from a store, with everything that was written in them."""
+"""Episodes read from a store, with their texts."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StoredJudgement:
-    """One sample of the judge, as it was recorded."""
+    """One judgement, as recorded."""
 
     completion: StoredCompletion
-    """Empty where several trajectories share it, but for the first."""
+    """The completion; empty if several trajectories share it, except in the first."""
     by: str
     """Name of the role that wrote it."""
     score: int
     advantage: float | None
-    """None: the judge did not train on it."""
+    """The advantage; None if the judge did not train on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredStep:
-    """One exchange between policy and environment, as it was recorded."""
+    """One exchange between policy and environment, as recorded."""
 
     observation: str
     completion: StoredCompletion
@@ -44,25 +44,25 @@ class StoredStep:
     valid: bool
     next_observation: str
     label: int | None
-    """The oracle's; None where it has none."""
+    """The oracle's label; None without one."""
     advantage: float | None
-    """None: the policy did not train on it."""
+    """The advantage; None if the policy did not train on it."""
     judgements: tuple[StoredJudgement, ...]
     """[m]"""
     image: str | None = None
-    """The name of the screenshot in the run's `images`; None: there was none."""
+    """Name of the screenshot in the run's `images`; None without one."""
     next_image: str | None = None
-    """The name of the one after the step; None: there was none."""
+    """Name of the screenshot after the step; None without one."""
 
     @property
     def response(self) -> str:
-        """The text of the completion, as steps under way have it."""
+        """The text of the completion."""
         return self.completion.text
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
-    """An episode, as it was recorded."""
+    """An episode, as recorded."""
 
     id: str
     iteration: int
@@ -73,12 +73,12 @@ class StoredTrajectory:
 
 
 class ForgottenError(StoreError):
-    """The texts of an episode were let go, as the recipe's `store.keep_iterations` says."""
+    """The texts of an episode were deleted, according to the recipe's `store.keep_iterations`."""
 
 
 def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
     """Returns an episode with its texts. Raises `StoreError` if there is none of this id, and
-    `ForgottenError` if its texts were forgotten."""
+    `ForgottenError` if its texts were deleted."""
     rows = db.query(
         "SELECT number, iteration, task, outcome, reward FROM trajectories WHERE id = ?",
         trajectory_id,
@@ -98,15 +98,14 @@ def read_trajectory(db: Database, trajectory_id: str) -> StoredTrajectory:
 
 
 def read_texts(db: Database, number: int) -> Texts:
-    """Returns the texts of an episode that has them. Raises `StoreError` where they cannot be
-    read."""
+    """Returns the texts of an episode that has them. Raises `StoreError` if they cannot be read."""
     [(texts,)] = db.query("SELECT texts FROM transcripts WHERE trajectory = ?", number)
     return _readable(db, number, lambda: decode_texts(texts))
 
 
 def transcript_digests(db: Database) -> Iterator[tuple[str, int, *tuple[str, ...]]]:
-    """Yields for every step: trajectory, step, and digests of its observations and of the texts,
-    tokens, log-probs and prompts of what was written."""
+    """Yields for every step: trajectory, step, and digests of its observations and of its
+    completions' texts, tokens, log-probs and prompts."""
     for name, number in db.query("SELECT id, number FROM trajectories ORDER BY id"):
         written = _transcript(db, number)
         if written is None:
