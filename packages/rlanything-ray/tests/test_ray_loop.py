@@ -17,29 +17,17 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from helpers.paths import TINY
+from helpers.ray_runs import QUIET, train, trainer
 from rlanything.cluster.base import Call
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from runs.test_survival import TINIER, fingerprint
+from runs.test_survival import fingerprint
 
 pytestmark = pytest.mark.timeout(480)
-QUIET = Progress(Console(quiet=True))
 ON_RAY = ("cluster.seats=2", "cluster.launcher=ray", "cluster.per_machine=1")
 NODE_OF = Call(lambda seat: ray.get_runtime_context().get_node_id())
 PROCESS_OF = Call(lambda seat: os.getpid())
-
-
-def trainer(run: Path, *more: str, progress: Progress = QUIET) -> Trainer:
-    changes = [f"run_dir={run}", *TINIER, "loop.iterations=2", *more]
-    return Trainer(TINY, overrides=changes, progress=progress)
-
-
-def train(begun: Trainer) -> None:
-    """Runs to the end, and gives the seats back at once."""
-    begun.train()
-    begun._session.loaded.components.models.close()
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +51,7 @@ class Blow(Progress):
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         self._seen += name == self._phase
         if self._seen == 2 and name == self._phase:
+            assert self.trainer._session.loaded is not None
             strike = self._aim(self.trainer._session.loaded.components.models._seats)
             threading.Thread(target=self._strike, args=(strike,), daemon=True).start()
         with super().phase(name, total, unit) as advance:
@@ -149,6 +138,7 @@ def test_a_run_that_was_left_resumes(undisturbed: Path, tmp_path: Path) -> None:
     iterations = iter(begun)
     assert next(iterations).number == 1
     iterations.close()  # pyright: ignore[reportAttributeAccessIssue]
+    assert begun._session.loaded is not None
     begun._session.loaded.components.models.close()
     train(Trainer.resume(run, progress=QUIET))
     assert fingerprint(run) == fingerprint(undisturbed)

@@ -23,6 +23,7 @@ def test_seats_on_two_machines_see_what_one_process_sees(cluster: Any, tmp_path:
         overrides = [f"run_dir={tmp_path / place}", "loop.iterations=1", *changes]
         begun = Trainer(source, overrides=overrides, allow_code=True, progress=QUIET)
         [record] = list(begun)
+        assert begun._session.loaded is not None
         begun._session.loaded.components.models.close()
         difference = record.metrics["policy/mismatch_kl"]
         assert difference is not None

@@ -32,7 +32,7 @@ def recipes(
     table.add_column("recipe", no_wrap=True)
     table.add_column("needs")
     table.add_column("what it is")
-    for row in sorted(rows, key=lambda row: places.get(row["name"], len(START))):
+    for row in sorted(rows, key=lambda row: places.get(str(row["name"]), len(START))):
         if row["name"] not in START and START[-1] in places:
             places.clear()  # a gap before the first of the others
             table.add_section()
