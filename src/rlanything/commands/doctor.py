@@ -28,7 +28,7 @@ EXTRAS = {
     "openai": ("openai", "access to hosted models"),
     "gguf": ("gguf", "reading of GGUF files"),
     "wandb": ("wandb", "metrics on Weights & Biases"),
-    "serve": ("fastapi", "a judge over HTTP"),
+    "judge": ("rlanything_judge", "judging of rollouts from elsewhere"),
     "figures": ("matplotlib", "drawing of ablations"),
 }
 """Package and purpose of each extra. Domains check their own extras."""
