@@ -19,7 +19,7 @@ from helpers.paths import ROOT
 from rlanything import plugins
 from rlanything.commands import doctor
 from rlanything.commands.doctor import check_installation, check_run
-from rlanything.domains.base import Finding
+from rlanything.domains.findings import Finding
 from rlanything.engines import shipped
 from rlanything.engines.hf.cache import RaggedCache
 from rlanything.progress import Progress

@@ -16,7 +16,7 @@ import typer
 
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.config.yaml import typed
-from rlanything.domains.base import Finding
+from rlanything.domains.findings import Finding
 from rlanything.plugins import PluginError, load_plugin, plugin_names
 from rlanything.terminal import write_json, write_line
 from rlanything.version import __version__
