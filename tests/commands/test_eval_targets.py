@@ -70,12 +70,6 @@ def test_an_id_of_a_hub_a_shipped_model_and_a_shipped_recipe_are_taken_as_such(
         run_eval(request(target, "soon", domain), Progress(Console(quiet=True)))
 
 
-@pytest.mark.parametrize("target", ["org/model", "expert", "random"])
-def test_a_player_without_a_domain_of_its_own_is_told_to_name_one(target: str) -> None:
-    with pytest.raises(RecipeError, match=f"{target}: name the domain to play with --domain NAME"):
-        run_eval(request(target), Progress(Console(quiet=True)))
-
-
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -101,6 +95,7 @@ def test_what_an_evaluation_does_not_follow_is_refused(override: str, said: str)
 @pytest.mark.parametrize("key", ["policy.model", "judge.model"])
 def test_a_run_is_asked_with_the_models_that_it_trained(tmp_path: Path, key: str) -> None:
     write_recipe(tmp_path / "recipe.yaml")
+    (tmp_path / "run.sqlite").touch()
     asked = replace(request(str(tmp_path)), overrides=[f"{key}=nano-guess"])
     with pytest.raises(RecipeError, match=f"{key}: .* is asked with the model that it trained"):
         run_eval(asked, Progress(Console(quiet=True)))

@@ -14,8 +14,8 @@ from helpers.command import call
 from rlanything import plugins
 from rlanything.domains.base import DomainError
 
-BUILT_IN = ["train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "doctor"]
-BUILT_IN += ["judge", "serve", "feedback", "judge-eval"]
+BUILT_IN = ["train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "new"]
+BUILT_IN += ["doctor"]
 
 
 def greet(name: str = "world", times: int = 1) -> None:
@@ -149,7 +149,7 @@ def test_help_imports_neither_torch_nor_what_commands_do() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.stderr, result.returncode) == ("", 0)
-    assert "judge-eval" in result.stdout
+    assert "doctor" in result.stdout
 
 
 def test_the_package_runs_as_a_module() -> None:

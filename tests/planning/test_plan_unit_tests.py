@@ -71,7 +71,7 @@ def test_a_task_has_as_many_judgements_as_tests_are_written_for_it(recipe):
     assert value(plan, "judge: prompts") == GROUPS * TESTS * 100
     assert value(plan, "judge: prefilled") == GROUPS * 100
     assert value(plan, "judge: sample tokens") == round(GROUPS * 0.63) * TESTS * (
-        100 + recipe.judge.max_tokens
+        100 + recipe.judges["judge"].max_tokens
     )
     assert value(plan, "policy: sample tokens") == GROUPS * ROLLOUTS * (
         200 + recipe.policy.max_tokens
@@ -99,7 +99,7 @@ def test_text_games_of_one_step_train_their_share(recipe):
     quick = recipe.model_copy(update={"domain": recipe.domain.model_copy(update=TEXT)})
     plan = make_plan(quick, "l4", 1, [*ALL, "episode_steps=1", "judge_trained=0.5"])
     assert value(plan, "judge: answers") == GROUPS * ROLLOUTS * TESTS
-    length = 100 + recipe.policy.max_tokens + 200 + recipe.judge.max_tokens
+    length = 100 + recipe.policy.max_tokens + 200 + recipe.judges["judge"].max_tokens
     assert value(plan, "judge: sample tokens") == GROUPS // 2 * ROLLOUTS * TESTS * length
 
 

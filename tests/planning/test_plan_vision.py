@@ -13,7 +13,7 @@ from helpers.guess import FEW, GUESS
 from helpers.vision import vision_model
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import LoraSettings, PolicyConfig
-from rlanything.domains.base import Image, Observation, StepResult
+from rlanything.domains.base import Capabilities, Image, Observation, StepResult
 from rlanything.domains.text import TextDomain
 from rlanything.engines.hf.model import load_model
 from rlanything.engines.images import noise_png
@@ -101,10 +101,12 @@ def test_operations_of_a_tower_are_those_that_torch_counts(kind: str) -> None:
 class Pages(TextDomain):
     """Shows screens of 320 x 420 pixels, or tells what is on them."""
 
-    screen_size = (320, 420)
-
     def __init__(self, observe: str) -> None:
-        self.shows_images = observe == "image"
+        self._shows_images = observe == "image"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(shows_images=self._shows_images, screen_size=(320, 420))
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         return [Task(f"{split}-{i}", "Press the button.") for i in range(count)]
@@ -119,7 +121,7 @@ class Pages(TextDomain):
         return StepResult(self._seen(), response, True, None)
 
     def _seen(self) -> Observation:
-        image = Image(noise_png(0, 420, 320)) if self.shows_images else None
+        image = Image(noise_png(0, 420, 320)) if self._shows_images else None
         return Observation("A page.", ("click 1", "click 2"), image=image)
 
 

@@ -16,7 +16,7 @@ import typer
 
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.config.yaml import typed
-from rlanything.domains.base import Finding
+from rlanything.domains.findings import Finding
 from rlanything.plugins import PluginError, load_plugin, plugin_names
 from rlanything.terminal import write_json, write_line
 from rlanything.version import __version__
@@ -28,7 +28,7 @@ EXTRAS = {
     "openai": ("openai", "access to hosted models"),
     "gguf": ("gguf", "reading of GGUF files"),
     "wandb": ("wandb", "metrics on Weights & Biases"),
-    "serve": ("fastapi", "a judge over HTTP"),
+    "judge": ("rlanything_judge", "judging of rollouts from elsewhere"),
     "figures": ("matplotlib", "drawing of ablations"),
 }
 """Package and purpose of each extra. Domains check their own extras."""

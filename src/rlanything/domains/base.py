@@ -24,6 +24,7 @@ from rlanything.config.trust import CodeName as CodeName
 from rlanything.config.trust import CommandWords as CommandWords
 from rlanything.config.trust import SecretVariable as SecretVariable
 from rlanything.config.trust import Trust
+from rlanything.domains.findings import Finding
 from rlanything.domains.requests import ModelRequest, Reply
 from rlanything.records import Direction, JudgedTrajectory, Messages, Step, Task, Trajectory
 
@@ -196,20 +197,6 @@ class AgentEnvironment(Environment, Protocol):
 
 Use: TypeAlias = Literal["train", "evaluation", "both"]
 """The use that data are prepared for; `both` holds some out for evaluation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One result of `rlanything doctor`."""
-
-    name: str
-    status: Literal["ok", "missing", "error"]
-    """`missing`: an optional part that is not installed, which is no error; `error`: broken."""
-    text: str
-    """State found; if something is wrong or missing, also the remedy."""
-
-    def line(self) -> str:
-        return f"{self.status:<8}{self.name}: {self.text}"
 
 
 class DomainOptions(ConfigSection):

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from rlanything.domains.base import Domain, DomainError
 from rlanything.files import new_folder
 from rlanything.plugins import load_plugin
 from rlanything.progress import Progress
@@ -32,6 +31,8 @@ def prepare(
     ] = None,
 ) -> None:
     """Turn published data into files that a domain's `data` option names."""
+    from rlanything.domains.base import Domain, DomainError
+
     maker = load_plugin("domain", domain)
     if getattr(maker, "prepare", Domain.prepare) is Domain.prepare:
         raise DomainError(f"domain {domain} has no data to prepare: name another, such as coding")

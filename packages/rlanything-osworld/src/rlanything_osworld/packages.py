@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlanything.domains.base import Finding
+from rlanything.domains.findings import Finding
 from rlanything.terminal import write_line
 
 _PYTHON = "usr/lib/python3/dist-packages"
