@@ -33,7 +33,9 @@ class Walls:
 class Patterns(TextDomain):
     """A domain of things to look at."""
 
-    capabilities = Capabilities(shows_images=True)
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(shows_images=True)
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
         return [Task(f"{split}/{i}", "Which pattern?") for i in range(count)]
