@@ -163,3 +163,8 @@ def test_a_broken_prompt_is_named(tmp_path: Path, name: str, content: str, said:
 def test_a_scene_size_that_is_no_range_is_refused(size: list[int]) -> None:
     with pytest.raises(DomainError, match="fewest, most"):
         AlfWorld(receptacles=size)
+
+
+def test_a_number_where_a_range_is_meant_is_refused_with_the_remedy() -> None:
+    with pytest.raises(DomainError, match=r"options\.objects: write a list, as \[3\]"):
+        AlfWorld(objects=3)

@@ -65,7 +65,9 @@ def first_problem(error: ValidationError, data: object, *place: str) -> str:
         message = "missing; add it"
     elif problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
         message = "say what the role does with does: acts, scores, values or rewrites"
-    elif problem["type"] in ("tuple_type", "sequence_str"):
+    elif problem["type"] in ("tuple_type", "sequence_str") or (
+        problem.get("ctx", {}).get("class") == "Sequence"
+    ):
         message = f"write a list, as [{visible(str(given)):.80}]"
     elif problem["type"] in ("model_type", "dict_type", "model_attributes_type"):
         named = isinstance(given, str) and key[-1:] in (["domain"], ["engine"])
