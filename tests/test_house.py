@@ -239,6 +239,18 @@ def vague_names(path: Path) -> list[str]:
     ]
 
 
+def test_no_call_unpacks_a_literal() -> None:
+    packed = [
+        f"{path.relative_to(ROOT)}, line {node.lineno}"
+        for path in [*SOURCE.rglob("*.py"), *PACKAGES.rglob("*.py")]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        for argument in node.args
+        if isinstance(argument, ast.Starred) and isinstance(argument.value, ast.Tuple | ast.List)
+    ]
+    assert packed == []
+
+
 def test_no_file_is_longer_than_an_idea() -> None:
     lengths = {str(path): len(path.read_text().splitlines()) for path in FILES}
     assert {path: length for path, length in lengths.items() if length > 600} == {}

@@ -46,9 +46,8 @@ def test_results_stand_in_the_order_of_their_calls() -> None:
     assert [message.content for message in one.messages] == [
         *("Go.", "", "of a", "of b", "Go.", "", "of a"),
     ]
-    ordered = read(
-        *(USER, calling("a", "b"), result("a"), result("b"), USER, calling("a"), result("a"))
-    )
+    in_order = [result("a"), result("b"), USER, calling("a"), result("a")]
+    ordered = read(USER, calling("a", "b"), *in_order)
     assert one.digest == ordered.digest
     # Without ids they are taken to be in that order.
     plain = read(USER, calling(None, None), result(None, "one"), result(None, "two"))

@@ -283,7 +283,8 @@ class Notes:
     def setup(self, data: Mapping[str, Any], desktop: Machine) -> None:
         encoded = base64.b64encode(data["text"].encode()).decode()
         desktop.request(
-            *("POST", "/setup/execute"),
+            "POST",
+            "/setup/execute",
             {"command": f"echo {encoded} | base64 -d > ~/notes.txt", "shell": True},
         )
         desktop.request("POST", "/setup/launch", {"command": ["mousepad", "/home/user/notes.txt"]})

@@ -98,7 +98,7 @@ class Learner:
     def learn(
         self, minibatches: Sequence[Minibatch], on_samples: Callable[[int], None] | None = None
     ) -> Statistics:
-        """Takes an optimizer step per minibatch and epoch; `passes` are this seat's. Returns the
+        """Takes an optimizer step per minibatch and epoch, with this seat's passes. Returns the
         statistics of all seats. `on_samples` counts this seat's samples only, once per epoch.
 
         An update whose loss or gradient is not finite on any seat is skipped by all and counted.

@@ -68,8 +68,8 @@ ONE_ANSWER = 0.95
 MIXED = (0.1, 0.9)
 """Range of success in which episodes end both ways, so that one answer to all cannot be right."""
 LOPSIDED = 4.0
-"""|f+| / |f-| or its inverse: what a judge learns of one kind of episode then has at most a
-quarter of the other's weight."""
+"""|f+| / |f-| or its inverse, at which one kind of episode has at most a quarter of the other's
+weight in the judge's training."""
 TASKS_LOPSIDED = (0.2, 0.8)
 """Success outside this range alone doubles or halves the ratio."""
 LOPSIDED_ITERATIONS = 5
@@ -140,7 +140,7 @@ def _low_mu(past: Past, role: str) -> str | None:
 
 
 def _lopsided_weights(past: Past, role: str) -> str | None:
-    # None: |f-| is 0; where nothing was judged, or could be read, that says nothing.
+    # None: |f-| is 0; without judged or readable steps that means nothing.
     name = f"{role}/weight_ratio"
     rows = [
         row

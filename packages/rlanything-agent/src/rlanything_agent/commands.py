@@ -48,7 +48,7 @@ class CommandSettings(DomainOptions):
     outcome: OutcomeOf = "last_line"
     """The outcome of a command: the `last_line` of its output, or its `exit_code`."""
     folder: str | None = None
-    """Where a command works; None: here."""
+    """Working directory of a command; None: the current one."""
     shown: Sequence[str] = ()
     """Further files and folders that a command can read."""
     variables: Mapping[str, Any] = Field(default_factory=dict)

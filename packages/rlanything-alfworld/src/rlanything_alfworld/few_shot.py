@@ -13,7 +13,7 @@ from rlanything_alfworld.domain import AlfWorld
 from rlanything_alfworld.scene_goals import scene_inventory
 from rlanything_alfworld.tasks import load_game
 
-# What can be done now says where one is and what one holds; a history would only be repeated.
+# The possible actions imply the agent's position and what it holds; a history would be redundant.
 CHOICES = """Goal: look at pen under the desklamp
 go to sofa 1
 take cup 1 from desk 1
@@ -80,7 +80,7 @@ JUDGED = (
     ),
 )
 REMEMBERED = 4
-"""Commands before the last that a judge is told."""
+"""Number of commands before the last one that a judge sees."""
 
 CHANGE = "Say another object of the room."
 CHANGED = (
@@ -107,7 +107,7 @@ class FewShotAlfWorld(AlfWorld):
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         seen, _ = without_commands(steps[-1].next_observation)
-        # Where it arrives was said by the command.
+        # The command already names the destination.
         seen = seen.partition("You arrive at ")[2].partition(". ")[2] or seen
         before = ", ".join(str(s.action) for s in steps[-1 - REMEMBERED : -1]) or "nothing"
         step = f"Goal: {task.instruction}\nBefore: {before}\n> {steps[-1].action}\n{seen}"

@@ -156,7 +156,7 @@ class EcosystemOptions(DomainOptions):
     """Options that domains of other libraries share."""
 
     instruction: Annotated[str, Field(min_length=1)] | None = None
-    """What the policy is told before what the environment itself says; None: to play it."""
+    """Text before the environment's own first observation; None: an instruction to play it."""
     horizon: Annotated[int, Field(ge=1)] | None = None
     """Steps after which an episode is cut off and scored as it stands; None: the environment's own
     limit, and `loop.max_steps`, at which it is lost."""

@@ -57,10 +57,10 @@ class MiniWob(ScreenDomain):
 
     class Options(DomainOptions):
         observe: Observed = "text"
-        """What the models see of a page."""
+        """Input of the models: a page's text, a screenshot, or both."""
         screenshots: Annotated[int, Field(ge=0, le=4)] = 0
-        """Scale of the screenshots that are made of every screen, in pixels for one of the page; 0:
-        none, unless the models are shown them, then 1."""
+        """Scale of screenshots, in pixels per pixel of the page; 0: no screenshots, or 1 if the
+        models see them."""
         prompts: File | None = None
         """Folder whose .txt files replace the shipped prompts."""
         pages: Sequence[Any] | None = None

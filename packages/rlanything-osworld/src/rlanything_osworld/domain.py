@@ -61,22 +61,22 @@ class OSWorld(ScreenDomain):
         actions: Notation = "numbered"
         """How responses name an action."""
         observe: Observed = "text"
-        """What the models are shown of a screen."""
+        """Input of the models: a screen's text, a screenshot, or both."""
         screenshots: bool = False
-        """Whether a screenshot is made of every screen, also where none is shown to the models."""
+        """Whether every screen gets a screenshot, even if the models see none."""
         max_steps: Annotated[int, Field(ge=1)] = 30
         """Steps after which the desktop is scored as it is."""
         prompts: File | None = None
         """Folder whose .txt files replace the shipped prompts."""
         provider: CodeName = NAMESPACES
-        """What starts the machines: `namespaces` of this one, a provider of desktop_env's, or
+        """Provider of the machines: `namespaces` on this one, a provider of desktop_env's, or
         `module:Class`."""
         provider_options: dict[str, Any] = Field(default_factory=dict)
         """Options of the provider, see `ProviderOptions`."""
         applications: Sequence[str] = APPLICATIONS
-        """Applications that generated tasks keep to; a split needs one of its own."""
+        """Applications of generated tasks; a split needs its own."""
         families: Sequence[str] = tuple(FAMILIES)
-        """Kinds of generated tasks; a split needs one of its own."""
+        """Kinds of generated tasks; a split needs its own."""
 
     action_marker = ACTION_MARKER
 

@@ -30,16 +30,16 @@ class GymnasiumDomain(EcosystemDomain):
         id: CodeName
         """As for `gymnasium.make`; `module:ID` imports a module that registers it."""
         win: Mapping[str, Any]
-        """When an episode is won (`domains/winning.py`)."""
+        """Condition for winning an episode (`domains/winning.py`)."""
         kwargs: Mapping[str, Any] = Field(default_factory=dict)
         """Further arguments of `gymnasium.make`."""
         actions: Sequence[Any] | Mapping[str, Any] | None = None
-        """Names of the actions 0, 1, ..., or each name with its action; None: their numbers, a
-        text, or JSON, as the action space has it."""
+        """Names of the actions 0, 1, ..., or each name with its action; None: numbers, a text or
+        JSON, according to the action space."""
         render: CodeName | Renderer | None = None
-        """What the policy reads: `ansi`, `observation`, a method of the environment that returns
-        text, or `module:function` of the environment and the observation; None: the first of these
-        that there is."""
+        """Text that the policy reads: `ansi`, `observation`, a method of the environment that
+        returns text, or `module:function` of the environment and the observation; None: the first
+        of these that exists."""
         reward_range: Any = None
         """Lowest and highest return; None: any."""
 

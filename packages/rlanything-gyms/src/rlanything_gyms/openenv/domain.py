@@ -36,9 +36,9 @@ class OpenEnvDomain(EcosystemDomain):
         url: str
         """Address of the server."""
         win: Mapping[str, Any]
-        """When an episode is won (`domains/winning.py`)."""
+        """Condition for winning an episode (`domains/winning.py`)."""
         action: Mapping[str, Any] = Field({"message": ACTION})
-        """The action that is sent, with `$action` where the policy's belongs."""
+        """The action that is sent, with `$action` as the placeholder of the policy's."""
         observation: str | None = None
         """The field that the policy reads, `outer.inner` for one inside another; None: all."""
         actions: Sequence[Any] | None = None

@@ -38,15 +38,15 @@ class TextArenaDomain(EcosystemDomain):
         id: CodeName
         """As for `textarena.make`."""
         kwargs: Mapping[str, Any] = Field(default_factory=dict)
-        """Its further arguments."""
+        """Further arguments of `textarena.make`."""
         opponent: CodeName | FrozenModelOptions | Opponent | None = None
-        """What plays the other seats: `random` (any move that the game offers, else one of
+        """Player of the other seats: `random` (any move that the game offers, else one of
         `actions`), `module:function` of the text that a player sees, or a frozen model `{url,
         model, key_variable}`; None: a game for one."""
         players: int | None = None
         """Number of players; None: 1, or 2 with an opponent."""
         seat: int = 0
-        """The policy's."""
+        """The policy's seat."""
         win_at: Any = 1.0
         """Reward from which a game is won."""
         actions: Sequence[Any] | str | None = None
