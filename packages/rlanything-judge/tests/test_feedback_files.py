@@ -62,10 +62,7 @@ def test_a_window_without_the_accuracy_trains_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     source, out = rollouts_file(tmp_path / "in.jsonl"), tmp_path / "out.jsonl"
-    call(
-        monkeypatch,
-        *["feedback", str(source), "--out", str(out), "policy_window=[0.6, 0.8]"],
-    )
+    call(monkeypatch, "feedback", str(source), "--out", str(out), "policy_window=[0.6, 0.8]")
     signals = [json.loads(line) for line in out.read_text().splitlines()]
     assert all(each["policy"] == [None] for each in signals)
 

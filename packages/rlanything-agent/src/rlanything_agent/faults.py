@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import rlanything
+from rlanything import plugins
 
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
-_OWN = tuple(f"{Path(file or '').parent}{os.sep}" for file in (rlanything.__file__, __file__))
+_OWN = tuple(f"{Path(file or '').parent}{os.sep}" for file in (plugins.__file__, __file__))
 """Folders of the library and of this package."""
 _PIPES = tuple(
     str(Path(module.__file__ or "").parent)
