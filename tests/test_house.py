@@ -138,7 +138,7 @@ OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "calls", "thoughts")),
     *("domains.registry", "domains.requests", "domains.templates", "domains.text"),
-    *("domains.winning", "strict_json"),
+    *("domains.findings", "domains.winning", "strict_json"),
 ]
 
 

@@ -50,7 +50,6 @@ SIZES = (
 MEASURED = (*(f"{role}_{name}" for role in ("policy", "judge") for name in GROWING),)
 MEASURED += ("adapter_prompt_tokens",)
 ALL = [*(f"{name}=100" for name in MEASURED), "environment_seconds=0.001"]
-TEXT = {"name": "guess:Guess", "options": {}}
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +81,8 @@ def test_every_response_runs_on_every_test(recipe):
     plan = make_plan(recipe, "l4", 1, [*ALL, "test_seconds=0.5"])
     assert value(plan, "judgements: tests run") == GROUPS * ROLLOUTS * TESTS * 0.5
     others = {f.name for section in plan.sections for f in section.quantities}
-    quick = recipe.model_copy(update={"domain": recipe.domain.model_copy(update=TEXT)})
     assert "test_seconds" in others
-    text = make_plan(quick, "l4", 1, ALL)
+    text = make_plan(load_recipe(GUESS, SIZES), "l4", 1, ALL)
     assert not {"test_seconds", "judgements: tests run"} & {
         f.name for section in text.sections for f in section.quantities
     }
@@ -95,11 +93,11 @@ def test_its_episodes_have_one_step_whatever_max_steps_says(recipe):
     assert make_plan(longer, "l4", 1, ALL).seconds == make_plan(recipe, "l4", 1, ALL).seconds
 
 
-def test_text_games_of_one_step_train_their_share(recipe):
-    quick = recipe.model_copy(update={"domain": recipe.domain.model_copy(update=TEXT)})
+def test_text_games_of_one_step_train_their_share():
+    quick = load_recipe(GUESS, SIZES)
     plan = make_plan(quick, "l4", 1, [*ALL, "episode_steps=1", "judge_trained=0.5"])
     assert value(plan, "judge: answers") == GROUPS * ROLLOUTS * TESTS
-    length = 100 + recipe.policy.max_tokens + 200 + recipe.judges["judge"].max_tokens
+    length = 100 + quick.policy.max_tokens + 200 + quick.judges["judge"].max_tokens
     assert value(plan, "judge: sample tokens") == GROUPS // 2 * ROLLOUTS * TESTS * length
 
 
