@@ -60,7 +60,7 @@ def serve(
         from rlanything_judge.serving.guard import is_loopback
     except ImportError as missing:
         raise ServeError(
-            f"serving needs {missing.name}: pip install 'rlanything[serve]'"
+            f"serving needs {missing.name}: pip install 'rlanything[judge]'"
         ) from missing
     from rlanything_judge.learning import open_learning_judge
     from rlanything_judge.serving.batching import BatchingJudge
