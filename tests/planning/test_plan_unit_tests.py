@@ -50,7 +50,7 @@ SIZES = (
 MEASURED = (*(f"{role}_{name}" for role in ("policy", "judge") for name in GROWING),)
 MEASURED += ("adapter_prompt_tokens",)
 ALL = [*(f"{name}=100" for name in MEASURED), "environment_seconds=0.001"]
-TEXT = {"name": "guess:Guess", "options": {}}
+TEXT = load_recipe(GUESS).domain.model_dump()
 
 
 @pytest.fixture(scope="module")
