@@ -121,8 +121,8 @@ def test_strange_characters_are_kept_and_half_ones_replaced(tmp_path: Path) -> N
 
 
 FAULTS: tuple[tuple[Any, str], ...] = (
-    ("text", "no object"),
-    ([ENTRY], "no object"),
+    ("text", "is not an object: write one"),
+    ([ENTRY], "is not an object: write one"),
     *(({k: v for k, v in ENTRY.items() if k != key}, f"no {key!r}") for key in list(ENTRY)[1:5]),
     (ENTRY | {"test_method": "functional"}, "only 'stdio'"),
     (ENTRY | {"test_method": None}, "only 'stdio'"),

@@ -216,10 +216,10 @@ def test_the_page_has_a_recipe_for_each() -> None:
 def test_a_package_that_is_missing_is_named_with_its_extra(
     name: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = f"rlanything.domains.{name}"
+    own = f"rlanything_gyms.{name}"
     gone = [m for m in sys.modules if f"{m}.".startswith((f"{own}.", f"{module}."))]
     for loaded in gone:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(DomainError, match=rf"pip install 'rlanything\[{extra}\]'"):
+    with pytest.raises(DomainError, match=rf"pip install 'rlanything-gyms\[{extra}\]'"):
         load_domain(name, {})
