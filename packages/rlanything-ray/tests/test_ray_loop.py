@@ -17,29 +17,16 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from helpers.paths import TINY
+from helpers.ray_runs import ON_RAY, QUIET, close_models, train, trainer
 from rlanything.cluster.base import Call
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
-from runs.test_survival import TINIER, fingerprint
+from runs.test_survival import fingerprint
 
 pytestmark = pytest.mark.timeout(480)
-QUIET = Progress(Console(quiet=True))
-ON_RAY = ("cluster.seats=2", "cluster.launcher=ray", "cluster.per_machine=1")
 NODE_OF = Call(lambda seat: ray.get_runtime_context().get_node_id())
 PROCESS_OF = Call(lambda seat: os.getpid())
-
-
-def trainer(run: Path, *more: str, progress: Progress = QUIET) -> Trainer:
-    changes = [f"run_dir={run}", *TINIER, "loop.iterations=2", *more]
-    return Trainer(TINY, overrides=changes, progress=progress)
-
-
-def train(begun: Trainer) -> None:
-    """Runs to the end, and gives the seats back at once."""
-    begun.train()
-    begun._session.loaded.components.models.close()
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +136,6 @@ def test_a_run_that_was_left_resumes(undisturbed: Path, tmp_path: Path) -> None:
     iterations = iter(begun)
     assert next(iterations).number == 1
     iterations.close()  # pyright: ignore[reportAttributeAccessIssue]
-    begun._session.loaded.components.models.close()
+    close_models(begun)
     train(Trainer.resume(run, progress=QUIET))
     assert fingerprint(run) == fingerprint(undisturbed)

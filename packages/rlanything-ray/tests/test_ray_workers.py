@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import ray  # pyright: ignore[reportMissingImports]
-from with_ray.test_ray_loop import train, trainer
 
+from helpers.ray_runs import train, trainer
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_ray.workers import launches_on_ray
 from rollout.test_workers import TOY, toy_pool, toy_texts
