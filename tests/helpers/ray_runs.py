@@ -1,4 +1,4 @@
-"""Runs on seats of a Ray cluster."""
+"""Small runs for the tests of Ray."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rlanything.runs.trainer import Trainer
 from runs.test_survival import TINIER
 
 QUIET = Progress(Console(quiet=True))
+ON_RAY = ("cluster.seats=2", "cluster.launcher=ray", "cluster.per_machine=1")
 
 
 def trainer(run: Path, *more: str, progress: Progress = QUIET) -> Trainer:
-    """Returns a run of two small iterations."""
     changes = [f"run_dir={run}", *TINIER, "loop.iterations=2", *more]
     return Trainer(TINY, overrides=changes, progress=progress)
 
@@ -23,5 +23,11 @@ def trainer(run: Path, *more: str, progress: Progress = QUIET) -> Trainer:
 def train(begun: Trainer) -> None:
     """Runs to the end, and gives the seats back at once."""
     begun.train()
-    assert begun._session.loaded is not None
-    begun._session.loaded.components.models.close()
+    close_models(begun)
+
+
+def close_models(begun: Trainer) -> None:
+    """Gives a trainer's seats back."""
+    loaded = begun._session.loaded
+    assert loaded is not None
+    loaded.components.models.close()

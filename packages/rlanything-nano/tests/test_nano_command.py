@@ -11,13 +11,20 @@ from helpers.command import call
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("option", [("--role", "coach"), ("--domain", "json:Nope")])
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [(["--domain", "text", "--role", "coach"], "coach"), (["--domain", "json:Nope"], "json:Nope")],
+)
 def test_nano_build_refuses_a_role_or_domain_that_there_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, option: tuple[str, str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+    options: list[str],
+    wrong: str,
 ) -> None:
-    arguments = [*option, "--out", str(tmp_path / "models")]
+    arguments = [*options, "--out", str(tmp_path / "models")]
     assert call(monkeypatch, "nano", "build", *arguments) == 2
-    assert option[1] in capsys.readouterr().err
+    assert wrong in capsys.readouterr().err
     assert not (tmp_path / "models").exists()
 
 

@@ -18,6 +18,6 @@ def test_a_provider_of_machines_is_code_as_well(
     domain = {"name": "osworld", "options": {"provider": "evil:Part"}}
     path.write_text(json.dumps({"name": "mine", "domain": domain}))
     assert call(monkeypatch, "train", str(path)) == 2
-    assert "domain.options: evil:Part is code" in capsys.readouterr().err
+    assert "domain.options.provider: evil:Part is code" in capsys.readouterr().err
     assert load_recipe(path, ["domain.options.provider=evil:Part"]).code == ["evil:Part"]
     assert load_recipe(path, ["domain.options.provider=docker"]).code == []

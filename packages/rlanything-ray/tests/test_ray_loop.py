@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file
 
-from helpers.ray_runs import QUIET, train, trainer
+from helpers.ray_runs import ON_RAY, QUIET, close_models, train, trainer
 from rlanything.cluster.base import Call
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
@@ -25,7 +25,6 @@ from rlanything.runs.trainer import Trainer
 from runs.test_survival import fingerprint
 
 pytestmark = pytest.mark.timeout(480)
-ON_RAY = ("cluster.seats=2", "cluster.launcher=ray", "cluster.per_machine=1")
 NODE_OF = Call(lambda seat: ray.get_runtime_context().get_node_id())
 PROCESS_OF = Call(lambda seat: os.getpid())
 
@@ -138,7 +137,6 @@ def test_a_run_that_was_left_resumes(undisturbed: Path, tmp_path: Path) -> None:
     iterations = iter(begun)
     assert next(iterations).number == 1
     iterations.close()  # pyright: ignore[reportAttributeAccessIssue]
-    assert begun._session.loaded is not None
-    begun._session.loaded.components.models.close()
+    close_models(begun)
     train(Trainer.resume(run, progress=QUIET))
     assert fingerprint(run) == fingerprint(undisturbed)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from helpers.ray_runs import ON_RAY, close_models
 from helpers.vision import vision_model
 from helpers.vision_runs import QUIET, recipe, weights
 from rlanything.runs.trainer import Trainer
 
 pytestmark = pytest.mark.timeout(240)
-ON_RAY = ("cluster.seats=2", "cluster.launcher=ray", "cluster.per_machine=1")
 
 
 def test_seats_on_two_machines_see_what_one_process_sees(cluster: Any, tmp_path: Path) -> None:
@@ -23,8 +23,7 @@ def test_seats_on_two_machines_see_what_one_process_sees(cluster: Any, tmp_path:
         overrides = [f"run_dir={tmp_path / place}", "loop.iterations=1", *changes]
         begun = Trainer(source, overrides=overrides, allow_code=True, progress=QUIET)
         [record] = list(begun)
-        assert begun._session.loaded is not None
-        begun._session.loaded.components.models.close()
+        close_models(begun)
         difference = record.metrics["policy/mismatch_kl"]
         assert difference is not None
         assert difference < 1e-9
