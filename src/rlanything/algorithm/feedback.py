@@ -39,6 +39,7 @@ class AdvantageConfig(FunctionConfig):
 
     kind: ClassVar[str] = "advantage"
     name: str = "step"
+    """A registered advantage, or `module:function`."""
 
 
 class RewardConfig(FunctionConfig):
@@ -46,6 +47,7 @@ class RewardConfig(FunctionConfig):
 
     kind: ClassVar[str] = "reward"
     name: str = "consistency"
+    """A registered reward, or `module:function`."""
 
 
 class FeedbackSettings(Options):

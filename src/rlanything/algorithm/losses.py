@@ -98,6 +98,7 @@ class LossConfig(FunctionConfig):
 
     kind: ClassVar[str] = "loss"
     name: str = "clipped"
+    """A registered loss, or `module:function`."""
 
 
 ClipRange = Annotated[float, Field(gt=0, lt=1)]
