@@ -229,7 +229,7 @@ class JudgeConfig(TrainedRoleConfig):
     """m, the judgements of each step."""
     score_first: bool = False
     """Whether its answers begin with the score, as its prompt may ask: an answer truncated by
-    `max_tokens` after `\boxed{1}` then still has that score. Otherwise a truncated judgement has
+    `max_tokens` after `\\boxed{1}` then still has that score. Otherwise a truncated judgement has
     none."""
     train: bool = True
     """Whether it learns. If not, it has no optimizer and no checkpoints; it only scores and is

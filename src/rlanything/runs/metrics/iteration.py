@@ -207,8 +207,8 @@ def drift(record: IterationRecord) -> Numbers:
     IterationRecord,
     "Judge: what its scores are worth",
     JUDGE,
-    "Over all judged steps, rejected candidates' too. Tests are scores where the judge writes\n"
-    "tests. What a judge of your own counts stands here as well, under the names of its measures.",
+    "Over all judged steps, including rejected candidates'. If the judge writes tests, tests are\n"
+    "scores. Your own judge's counts appear here too, under the names of its measures.",
 )
 def judges(record: IterationRecord) -> Numbers:
     numbers: dict[str, float | None] = {}
@@ -235,7 +235,7 @@ def judges(record: IterationRecord) -> Numbers:
         ),
         "ROLE/advantage": ("deviations", "mean size of the advantages that train the role"),
     },
-    "Of the groups that may train: all but those of rejected candidates.",
+    "Over the groups that may train: all except those of rejected candidates.",
 )
 def trained(record: IterationRecord) -> Numbers:
     result = record.result

@@ -9,17 +9,17 @@ from rlanything.runs.warnings import RULES
 
 HEAD = """# Metrics
 
-Every iteration leaves one number under each of these names: in the run's store (table `metrics` of
-`run.sqlite`, iteration 0 is before training), in TensorBoard and, where the recipe says so, in
-Weights & Biases. A metric that has nothing to be measured on (success of no episodes, labels where
-there is no oracle) is null in the store and left out elsewhere.
+This page lists every metric of a run, and shows how to add your own. Each iteration writes one
+value per name to the run's store (table `metrics` of `run.sqlite`; iteration 0 is before training),
+to TensorBoard and, if the recipe says so, to Weights & Biases. A metric without data (success of no
+episodes, labels without an oracle) is null in the store and left out elsewhere.
 
 ROLE stands for a role of the recipe (`policy`, `judge` or `adapter` unless it names others), JUDGE
 for one that scores, SPLIT for a held-out split such as `in_domain`. A share lies between 0 and 1.
 "Judged steps" are those of the iteration's rollouts; each judge makes m judgements of each.
 
-This page is written by `python -m rlanything.runs.metrics`. A metric of your own is a function of
-an iteration, or of an evaluation, that says what it measures:
+This page is written by `python -m rlanything.runs.metrics`. Your own metric is a function of
+an iteration or an evaluation that declares what it measures:
 
 ```python
 from rlanything.runs.metrics.registry import metrics
