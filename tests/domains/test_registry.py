@@ -101,7 +101,11 @@ def test_a_domains_own_complaint_is_passed_on():
 
 @pytest.mark.parametrize(
     ("name", "remedy"),
-    [("pettingzoo", "as an environment of Gymnasium"), ("mcp", "agents.md"), ("TRL", "TextDomain")],
+    [
+        ("pettingzoo", "as an environment of Gymnasium"),
+        ("mcp", "packages/rlanything-agent/README.md"),
+        ("TRL", "TextDomain"),
+    ],
 )
 def test_libraries_that_are_not_here_have_a_remedy(name: str, remedy: str) -> None:
     with pytest.raises(DomainError, match=rf"unknown domain '{name}': use one of .*{remedy}"):
