@@ -268,7 +268,7 @@ $(VLLM)/.installed: packages/rlanything-vllm/requirements-vllm.txt pyproject.tom
 	  --requirement packages/rlanything-vllm/requirements-vllm.txt
 	@echo "[3/3] rlanything"
 	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld \
-	  --editable packages/rlanything-vllm
+	  --editable packages/rlanything-vllm --editable packages/rlanything-nano
 	@$(VLLM)/bin/python tests/helpers/lone_torchvision.py
 	@touch $@
 

@@ -104,7 +104,7 @@ def test_a_domains_own_complaint_is_passed_on():
     ("name", "remedy"),
     [
         ("pettingzoo", "as an environment of Gymnasium"),
-        ("mcp", "rlanything-agent"),
+        ("mcp", "packages/rlanything-agent/README.md"),
         ("TRL", "TextDomain"),
     ],
 )
