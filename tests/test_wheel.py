@@ -62,7 +62,7 @@ def installed(home: Path, *wheels: Path) -> Path:
             opened.extractall(packages)
     there = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     for part in (part for folder in there for part in Path(folder).iterdir()):
-        ours = part.name.startswith(("rlanything", "_editable", "__editable"))
+        ours = part.name.startswith("rlanything") or part.suffix == ".pth"
         if not ours and not (packages / part.name).exists():
             (packages / part.name).symlink_to(part)
     return home / "bin" / "python"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rlanything.domains.base import (
     Domain,
@@ -32,7 +32,9 @@ from rlanything_alfworld.nano_prompts import NanoPrompts
 from rlanything_alfworld.paper_prompts import PaperPrompts
 from rlanything_alfworld.step_labels import step_labels
 from rlanything_alfworld.tasks import load_game, tasks, with_goal
-from rlanything_nano.teaching import StepTeacher
+
+if TYPE_CHECKING:
+    from rlanything_nano.teaching import StepTeacher
 
 _FIELD = re.compile(
     r"""\b(object|place):(?:[ \t\r\n]*(\w+)(?=[ \t\r\n.,;!?)\]"'`*<]|\Z))?""",

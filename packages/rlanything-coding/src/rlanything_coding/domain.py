@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -56,7 +56,9 @@ from rlanything_coding.sandbox.base import (
 )
 from rlanything_coding.sandbox.local import LocalExecutor
 from rlanything_coding.sandbox.remote import RemoteExecutor
-from rlanything_nano.teaching import UnitTestTeacher
+
+if TYPE_CHECKING:
+    from rlanything_nano.teaching import UnitTestTeacher
 
 EMBEDDED = {"train": families.train, "tune": families.train, "in_domain": families.train} | {
     "ood": families.ood

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -44,7 +44,9 @@ from rlanything_miniwob.tasks import (
     page_of,
     spec_of_task,
 )
-from rlanything_nano.teaching import StepTeacher
+
+if TYPE_CHECKING:
+    from rlanything_nano.teaching import StepTeacher
 
 ADAPTER = frozenset({"page", "pages", "numbers"})
 """Placeholders that exist only in its adapter's prompt."""

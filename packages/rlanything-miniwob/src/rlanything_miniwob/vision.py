@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rlanything.domains.screens import Observed
 from rlanything_miniwob.domain import MiniWob
 from rlanything_miniwob.pages import SEEN_OOD, SEEN_TRAIN
 from rlanything_miniwob.tasks import splits_of
-from rlanything_nano.teaching import StepTeacher
+
+if TYPE_CHECKING:
+    from rlanything_nano.teaching import StepTeacher
 
 
 class MiniWobVision(MiniWob):

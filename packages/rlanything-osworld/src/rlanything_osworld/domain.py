@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -29,7 +29,6 @@ from rlanything.records import (
     Step,
     Task,
 )
-from rlanything_nano.teaching import StepTeacher
 from rlanything_osworld.actions import ACTION_MARKER, USAGE, Notation
 from rlanything_osworld.dataset import dataset_tasks, downloads
 from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
@@ -46,6 +45,9 @@ from rlanything_osworld.provided import (
 )
 from rlanything_osworld.rewriting import rewritten
 from rlanything_osworld.tasks import APPLICATIONS, draft, generated_tasks, goal_of
+
+if TYPE_CHECKING:
+    from rlanything_nano.teaching import StepTeacher
 
 log = logging.getLogger(__name__)
 ADAPTER = frozenset({"order", "goal", "goals", "hint", "hints"})
