@@ -53,7 +53,7 @@ async def play(task: Task, client: Any) -> bool:
     seen = game.reset(task)
     rule = "Answer with a thought, then > and one action."
     messages = [{"role": "user", "content": f"{task.instruction}\n{rule}\n{seen.text}"}]
-    listed = {"structured_outputs": {"choice": list(seen.choices)}}
+    listed = {"structured_outputs": {"choice": list(seen.choices or ())}}
     body = listed if task.data.get("listed", True) else {}
     while True:
         reply = await client.chat.completions.create(
