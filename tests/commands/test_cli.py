@@ -9,23 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from helpers.command import call
+from helpers.command import call, refused
 from helpers.guess import FEW
 from rlanything import __version__
 
 EXPERT = ("eval", "expert", "--domain", "guess:Guess")
 TRAIN = ("train", "guess", *FEW)
-
-
-def refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> str:
-    """The one line with which a command is refused."""
-    assert call(monkeypatch, *arguments) == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("error: ")
-    return lines[0]
 
 
 def test_version_is_printed(

@@ -9,21 +9,16 @@ from pathlib import Path
 import pytest
 
 from helpers.command import call
-from helpers.guess import FEW, GUESS
-
-SMALL = ["loop.iterations=1", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
-SMALL += ["loop.max_steps=3", "environment.workers=0"]
-SMALL += ["evaluation.episodes=2", "evaluation.judged_episodes=2"]
+from helpers.guess import train_once
 
 Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("commands") / "run"
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert call(monkeypatch, "train", str(GUESS), *FEW, f"run_dir={directory}", *SMALL) == 0
-    return directory
+    return train_once(
+        tmp_path_factory.mktemp("commands") / "run", "loop.max_steps=3", "environment.workers=0"
+    )
 
 
 def test_resume_goes_on_to_more_iterations(

@@ -98,16 +98,16 @@ def test_a_run_in_the_place_of_a_recipe_is_told_apart(tmp_path):
         load_recipe(tmp_path)
 
 
-def test_a_folder_of_prompts_beside_a_recipe_is_found(elsewhere):
-    (elsewhere / "beside" / "prompts").mkdir(parents=True)
-    (elsewhere / "beside" / "prompted.py").write_text(PROMPTED)
-    own = elsewhere / "beside" / "own.yaml"
+def test_a_folder_of_prompts_next_to_a_recipe_is_found(elsewhere):
+    (elsewhere / "recipes" / "prompts").mkdir(parents=True)
+    (elsewhere / "recipes" / "prompted.py").write_text(PROMPTED)
+    own = elsewhere / "recipes" / "own.yaml"
     own.write_text("name: own\ndomain: {name: prompted:Prompted, options: {prompts: prompts}}\n")
     found = load_recipe(own, allow_code=True).domain.options["prompts"]
-    assert found == str(elsewhere / "beside" / "prompts")
+    assert found == str(elsewhere / "recipes" / "prompts")
 
 
-def test_a_module_beside_a_recipe_is_found_also_from_what_a_run_wrote():
+def test_a_module_next_to_a_recipe_is_found_also_from_what_a_run_wrote():
     recipe = load_recipe("guess")
     assert recipe.domain.module_folder == ROOT / "examples"
     assert recipe.foreign_code == set()

@@ -17,3 +17,14 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     return 0
+
+
+def refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
+) -> str:
+    """Runs a command that must be refused; its one line of error."""
+    assert call(monkeypatch, *arguments) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    return lines[0]

@@ -10,5 +10,5 @@ ROOT = TESTS.parent
 SOURCE = ROOT / "src"
 PACKAGES = ROOT / "packages"
 PYTHONPATH = os.pathsep.join(map(str, [SOURCE, *sorted(PACKAGES.glob("*/src"))]))
-"""Where another process finds every package of the checkout."""
+"""Import path of every package of the checkout, for other processes."""
 TINY = PACKAGES / "rlanything-alfworld/src/rlanything_alfworld/recipes/tiny.yaml"

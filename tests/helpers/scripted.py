@@ -109,3 +109,14 @@ def judged(name: str, scores: Sequence[Sequence[int]], outcome: int = -1) -> Jud
         tuple(Judgement(completion_of((9,), (10,)), score) for score in row) for row in scores
     )
     return JudgedTrajectory(trajectory(name, len(scores), outcome=outcome), judgements)
+
+
+def rejected(*texts: str) -> JudgedTrajectory:
+    """A failed trajectory of two steps; judgements with these texts reject the second."""
+    task = Task("t", "press the button")
+    steps = tuple(
+        Step(f"screen {i}", Completion.unsampled(f"so > click [{i}]"), f"click [{i}]", True, "s")
+        for i in (1, 2)
+    )
+    against = tuple(Judgement(Completion.unsampled(text), -1) for text in texts)
+    return JudgedTrajectory(Trajectory("e", task, steps, -1), ((), against) if texts else ())

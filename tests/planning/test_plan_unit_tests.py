@@ -9,6 +9,7 @@ import pytest
 import rlanything.planning
 from helpers.at_least import AtLeast
 from helpers.guess import GUESS
+from helpers.plans import value
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import SHORT_FORM, JudgeConfig, PolicyConfig
@@ -25,7 +26,7 @@ from rlanything.planning.assumptions import (
     tokenizer_of,
 )
 from rlanything.planning.plan import make_plan
-from rlanything.planning.report import Plan, PlanError
+from rlanything.planning.report import PlanError
 from rlanything.planning.workload import TrainingWorkload, workloads
 from rlanything.records import (
     Completion,
@@ -40,7 +41,7 @@ from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
 
 GROUPS, ROLLOUTS, TESTS = 17, 16, 8
-"""Of the recipe below, a candidate among the groups."""
+"""Sizes of the recipe below; one group plays a candidate."""
 SIZES = (
     f"loop.tasks_per_iteration={GROUPS - 1}",
     f"loop.rollouts_per_task={ROLLOUTS}",
@@ -55,12 +56,6 @@ ALL = [*(f"{name}=100" for name in MEASURED), "environment_seconds=0.001"]
 @pytest.fixture(scope="module")
 def recipe() -> Recipe:
     return load_recipe(GUESS, ["domain={name: 'helpers.at_least:AtLeast'}", *SIZES])
-
-
-def value(plan: Plan, name: str) -> float:
-    [found] = [q.value for section in plan.sections for q in section.quantities if q.name == name]
-    assert found is not None
-    return found
 
 
 def test_a_task_has_as_many_judgements_as_tests_are_written_for_it(recipe):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from helpers.guess import GUESS
+from helpers.plans import values
 from helpers.tiny import tiny_model
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.recipe import Recipe, load_recipe
@@ -25,11 +26,6 @@ HOST = ["environment_seconds=0"]
 @pytest.fixture(scope="module")
 def recipe() -> Recipe:
     return load_recipe(GUESS)
-
-
-def values(plan: Plan, title: str) -> dict[str, float]:
-    sections = [section for section in plan.sections if section.title.startswith(title)]
-    return {q.name: q.value for s in sections for q in s.quantities if q.value is not None}
 
 
 @pytest.mark.parametrize("lora", [None, {"rank": 4}], ids=["whole", "lora"])

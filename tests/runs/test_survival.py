@@ -58,7 +58,7 @@ def train(directory: Path, *overrides: str) -> Path:
 
 
 def survive(directory: Path, like: Path, kills: int, seed: int) -> dict[str, int]:
-    """Runs the guess recipe with so many kills; how many were aimed at each phase and fell."""
+    """Runs the guess recipe with `kills` kills; returns the number aimed at each phase that hit."""
     command = [sys.executable, HERE / "survivor.py", GUESS, directory, like, str(kills), str(seed)]
     done = subprocess.run([*command, *TINIER], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from helpers.plans import values
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.planning.assumptions import assume, prompt_lengths
 from rlanything.planning.plan import make_plan
-from rlanything.planning.report import Plan
 from rlanything.planning.workload import workloads
 from rlanything_alfworld.domain import AlfWorld
 
@@ -22,11 +22,6 @@ def recipe() -> Recipe:
 @pytest.fixture(scope="module")
 def paper() -> Recipe:
     return load_recipe("alfworld-qwen2.5-7b")
-
-
-def values(plan: Plan, title: str) -> dict[str, float]:
-    sections = [section for section in plan.sections if section.title.startswith(title)]
-    return {q.name: q.value for s in sections for q in s.quantities if q.value is not None}
 
 
 def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):

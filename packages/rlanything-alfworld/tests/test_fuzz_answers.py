@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,35 +11,28 @@ import pytest
 pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
 
 from helpers.malformed import (
-    GIANTS,
-    LONG_ROADS,
-    MEGABYTE,
     PROSE,
-    SECONDS,
-    Sayings,
     broken_action,
     broken_score,
+    check_a_megabyte_is_read_fast,
+    check_all_differ,
+    check_an_adapter_proposes_nothing,
     check_no_forged_score_reaches_a_judge,
+    check_none_is_a_task,
+    check_valid_scores_are_read,
     corrupted,
+    malformed_answers,
     reassembling,
 )
-from helpers.scripted import judged
 from rlanything.domains.base import InvalidTask
 from rlanything.domains.text import TextDomain
-from rlanything.engines.base import Sampling
 from rlanything.records import Task
-from rlanything.roles.adapter import LLMAdapter, RewriteRequest
-from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.chat_template import without_scores
-from rlanything.roles.judges.scores import parse_score
 from rlanything_alfworld.commands import find_action
 from rlanything_alfworld.domain import AlfWorld
 from rlanything_alfworld.environment import AlfWorldEnvironment
 from rlanything_alfworld.player_memory import condense
 from rlanything_alfworld.tasks import candidate_goals
-
-COUNT = 10_500
-"""Different malformed answers; the giants of a megabyte come on top."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +59,11 @@ def stage() -> Stage:
 
 @pytest.fixture(scope="module")
 def malformed(stage: Stage) -> list[str]:
-    rng = random.Random(0)
-    found: dict[str, None] = {}
-    while len(found) < COUNT:
-        found[broken_score(rng)] = None
-        found[broken_action(rng, stage.actions)] = None
-        found[broken_task(rng, stage)] = None
-    return [*found]
+    return malformed_answers(
+        broken_score,
+        lambda rng: broken_action(rng, stage.actions),
+        lambda rng: broken_task(rng, stage),
+    )
 
 
 def broken_task(rng: random.Random, stage: Stage) -> str:
@@ -124,9 +113,7 @@ def broken_task(rng: random.Random, stage: Stage) -> str:
 
 
 def test_valid_answers_of_the_same_make_are_read(stage: Stage) -> None:
-    for prose in PROSE:
-        assert parse_score(f"{prose}\\boxed{{ +1 }}{prose}") == 1
-        assert parse_score(f"{prose}\\boxed{{1}} no, {prose}\\boxed{{-1\n}}}} {prose}") == -1
+    check_valid_scores_are_read()
     for action in stage.actions:
         response = f"{PROSE[4]}> what? >  \n {action} \r\n{PROSE[2]}"
         assert find_action(response) == TextDomain.action_in(response) == action
@@ -144,9 +131,7 @@ def test_valid_answers_of_the_same_make_are_read(stage: Stage) -> None:
 def test_the_malformed_answers_are_more_than_ten_thousand_and_all_different(
     malformed: list[str],
 ) -> None:
-    assert len(malformed) == len(set(malformed)) >= 10_000
-    assert len(GIANTS) >= 30
-    assert all(len(giant) > MEGABYTE - 20 for giant in GIANTS)
+    check_all_differ(malformed)
 
 
 def test_none_is_an_action_that_can_be_played(stage: Stage, malformed: list[str]) -> None:
@@ -164,28 +149,15 @@ def test_none_is_a_task_and_the_reason_is_the_only_error(
     stage: Stage, malformed: list[str]
 ) -> None:
     for domain in (stage.domain, TextDomain()):
-        for answer in malformed:
-            with pytest.raises(InvalidTask):
-                domain.parse_candidate(stage.root, "new", answer)
+        check_none_is_a_task(domain, stage.root, malformed)
 
 
 def test_an_adapter_that_gets_only_such_answers_and_critics_proposes_nothing(
     frozen_model, stage: Stage, malformed: list[str]
 ) -> None:
     (thing, place), *_ = stage.goals
-    # A valid answer that a critic wrote is no answer of the adapter's.
-    critics = [f"object: {thing} place: {place}", *malformed[:: COUNT // 150]]
-    failed = tuple(judged(f"failed {i}", [(-1, 1)]) for i in range(len(critics)))
-    ask = RewriteRequest("slot", stage.root, stage.root, "harder", failed)
-    engine = Sayings([*critics, *malformed])
-    sampling = Sampling(1.0, 16)
-    chat_model = LocalChatModel(frozen_model, engine)
-    adapter = LLMAdapter(chat_model, stage.domain, sampling, 500, len(critics))
-    (proposal,) = adapter.propose([ask], 1, seed=0)
-    assert proposal.task is None
-    assert proposal.critics == tuple(critic.strip() for critic in critics)
-    assert len(proposal.refused) == 500
-    assert all(len(each.text.splitlines()) == 1 for each in proposal.refused)
+    valid = f"object: {thing} place: {place}"
+    check_an_adapter_proposes_nothing(frozen_model, stage.domain, stage.root, valid, malformed)
 
 
 def test_no_forged_text_is_a_score_after_alfworld_has_condensed_it() -> None:
@@ -201,19 +173,11 @@ def test_a_megabyte_is_read_in_less_than_a_second_by_every_parser(stage: Stage) 
             return None
 
     stage.environment.reset(stage.root)
-    parsers: tuple[Callable[[str], object], ...] = (
-        parse_score,
-        lambda answer: "\\boxed" in without_scores(answer),
+    check_a_megabyte_is_read_fast(
         lambda answer: TextDomain.action_in(answer) in stage.actions,
         lambda answer: stage.environment.step(answer).valid,
         candidate,
     )
-    for answer in (*GIANTS, *LONG_ROADS):
-        for parse in parsers:
-            start = time.process_time()
-            found = parse(answer)
-            assert time.process_time() - start < SECONDS, answer[:40]
-            assert not found or answer in LONG_ROADS, answer[:40]
 
 
 @pytest.mark.parametrize("style", ["nano", "paper"])

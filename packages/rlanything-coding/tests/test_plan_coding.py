@@ -1,13 +1,13 @@
-"""Plans where the judge writes tests, where data are missing, and where nothing can be played."""
+"""Plans of coding recipes, without data and without a sandbox."""
 
 from __future__ import annotations
 
 import pytest
 
+from helpers.plans import value
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import SHORT_FORM
 from rlanything.planning.assumptions import (
-    GROWING,
     assume,
     measure,
     play,
@@ -15,27 +15,17 @@ from rlanything.planning.assumptions import (
     tokenizer_of,
 )
 from rlanything.planning.plan import make_plan
-from rlanything.planning.report import Plan, PlanError
+from rlanything.planning.report import PlanError
 from rlanything_coding.domain import Coding
 from rlanything_coding.sandbox.base import SandboxUnavailable
 from rlanything_coding.sandbox.local import LocalExecutor
 
 CODING = "domain.name=rlanything_coding.domain:Coding"
-GROUPS, ROLLOUTS, TESTS = 17, 16, 8
-"""Of the recipe below, a candidate among the groups."""
-SIZES = (
-    f"loop.tasks_per_iteration={GROUPS - 1}",
-    f"loop.rollouts_per_task={ROLLOUTS}",
-    f"judge.samples_per_step={TESTS}",
-)
-MEASURED = (*(f"{role}_{name}" for role in ("policy", "judge") for name in GROWING),)
-MEASURED += ("adapter_prompt_tokens",)
-ALL = [*(f"{name}=100" for name in MEASURED), "environment_seconds=0.001"]
 
 
 @pytest.fixture(scope="module")
 def recipe() -> Recipe:
-    return load_recipe("coding-nano", [CODING, *SIZES])
+    return load_recipe("coding-nano", [CODING])
 
 
 def test_the_judges_whole_prompt_is_its_opening(monkeypatch):
@@ -87,12 +77,6 @@ def test_data_that_cannot_be_used_are_an_error_all_the_same(tmp_path):
     broken = load_recipe("coding-nano", [CODING, options])
     with pytest.raises(PlanError, match=r"domain: .*train.json, item 0: there is no 'question'"):
         assume(broken, [])
-
-
-def value(plan: Plan, name: str) -> float:
-    [found] = [q.value for section in plan.sections for q in section.quantities if q.name == name]
-    assert found is not None
-    return found
 
 
 def test_the_papers_coding_recipe_fits_as_its_head_says(monkeypatch):

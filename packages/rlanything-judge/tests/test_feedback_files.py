@@ -7,18 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.command import call
-
-
-def refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str
-) -> str:
-    """The one line with which a command is refused."""
-    assert call(monkeypatch, *arguments) == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("error: ")
-    return lines[0]
+from helpers.command import call, refused
 
 
 def rollouts_file(path: Path, *extra: str) -> Path:

@@ -1,4 +1,4 @@
-"""What critics of web tasks are told of rejected steps."""
+"""Prompts of critics about rejected steps of web tasks."""
 
 from __future__ import annotations
 
@@ -6,23 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
+from helpers.scripted import rejected
+from rlanything.records import Completion, JudgedTrajectory, Judgement
 from rlanything_miniwob.domain import MiniWob
 
 
-def judged(*texts: str) -> JudgedTrajectory:
-    """Two steps; of the second, judgements with these texts that reject it."""
-    task = Task("t", "press the button")
-    steps = tuple(
-        Step(f"screen {i}", Completion.unsampled(f"so > click [{i}]"), f"click [{i}]", True, "s")
-        for i in (1, 2)
-    )
-    against = tuple(Judgement(Completion.unsampled(text), -1) for text in texts)
-    return JudgedTrajectory(Trajectory("e", task, steps, -1), ((), against) if texts else ())
-
-
 def test_a_web_critic_says_when_not_every_judge_condemned_a_step() -> None:
-    failed = judged("No button.")
+    failed = rejected("No button.")
     split = (*failed.judgements[1], Judgement(Completion.unsampled("Fine."), 1))
     [message] = MiniWob().critic_prompt(JudgedTrajectory(failed.trajectory, ((), split)), [1])
     assert "condemned by at least one judge." in message.content
@@ -30,13 +20,13 @@ def test_a_web_critic_says_when_not_every_judge_condemned_a_step() -> None:
 
 def test_web_prompts_of_ones_own_can_show_critics_why_steps_were_rejected(tmp_path: Path) -> None:
     (tmp_path / "critic_step.txt").write_text("\n$mark$action: $reasoning")
-    [message] = MiniWob(prompts=str(tmp_path)).critic_prompt(judged("No button."), [1])
+    [message] = MiniWob(prompts=str(tmp_path)).critic_prompt(rejected("No button."), [1])
     assert "\nclick [1]: \n(bad) click [2]: No button.\n" in message.content
 
 
 @pytest.mark.parametrize("texts", [(), ("No button.",)])
 def test_the_nano_models_web_critics_are_as_they_were(texts: tuple[str, ...]) -> None:
-    [message] = MiniWob().critic_prompt(judged(*texts), [1])
+    [message] = MiniWob().critic_prompt(rejected(*texts), [1])
     assert message.content == (
         "An agent failed on a web page. Say why in two short sentences. Steps marked (bad) were "
         "condemned by every judge.\nTask: press the button\nso > click [1]\n(bad) so > click [2]\n"

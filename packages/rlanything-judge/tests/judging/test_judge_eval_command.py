@@ -13,25 +13,20 @@ from typing import Any
 import pytest
 
 from helpers.command import call
-from helpers.guess import FEW, GUESS
+from helpers.guess import FEW, GUESS, train_once
 from rlanything.config.roles import JudgeConfig
 from rlanything.roles.judges.base import Judge
 from rlanything.runs.build import build_judge
 from rlanything_judge import stored
-
-SMALL = ["loop.iterations=1", "loop.tasks_per_iteration=1", "loop.rollouts_per_task=2"]
-SMALL += ["loop.max_steps=3", "environment.workers=0"]
-SMALL += ["evaluation.episodes=2", "evaluation.judged_episodes=2"]
 
 Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("judged") / "run"
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert call(monkeypatch, "train", str(GUESS), *FEW, f"run_dir={directory}", *SMALL) == 0
-    return directory
+    return train_once(
+        tmp_path_factory.mktemp("judged") / "run", "loop.max_steps=3", "environment.workers=0"
+    )
 
 
 def judged(

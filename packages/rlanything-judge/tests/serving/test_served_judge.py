@@ -29,7 +29,7 @@ SERVE = (sys.executable, "-m", "rlanything", "serve", "--port", "0")
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Where the judge that ships judges."""
+    """Address of a server with the shipped judge."""
     command = [*SERVE, "--judge", "nano-guess", "threads=1", "judge.max_tokens=32"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
