@@ -1,16 +1,17 @@
-"""What AlfWorld's tests share."""
+"""Fixtures that AlfWorld's tests share."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
+
+from rlanything_alfworld.game_engine import GameEngine
 
 
 @pytest.fixture(scope="session")
-def engine():
+def engine() -> Iterator[GameEngine]:
     """One engine for all tests: each costs memory."""
-    pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
-    from rlanything_alfworld.game_engine import GameEngine
-
     engine = GameEngine()
     yield engine
     engine.close()

@@ -7,7 +7,7 @@ import pytest
 from rlanything.domains.base import DomainError, Observation
 from rlanything.records import Task
 from rlanything_alfworld.commands import (
-    LISTINGS,
+    ANSWER_FORMS,
     Listing,
     find_command,
     with_commands,
@@ -68,7 +68,7 @@ def test_boxes_mean_nothing_where_no_commands_are_listed() -> None:
     assert find_command(r"> look \boxed{2}", COMMANDS, "none") == r"look \boxed{2}"
 
 
-@pytest.mark.parametrize("listing", LISTINGS)
+@pytest.mark.parametrize("listing", ANSWER_FORMS)
 def test_what_the_game_said_and_its_commands_come_apart_again(listing: Listing) -> None:
     shown = with_commands("You see a shelf 1.", COMMANDS, listing)
     text, lines = without_commands(shown)

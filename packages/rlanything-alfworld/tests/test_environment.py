@@ -14,15 +14,12 @@ from rlanything.domains.text import TextDomain
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_alfworld.commands import ACTION_MARKER, find_action
+from rlanything_alfworld.environment import AlfWorldEnvironment
 from rlanything_alfworld.expert import plan
 from rlanything_alfworld.game import Game
 from rlanything_alfworld.goal import KINDS, SIMPLE
 from rlanything_alfworld.scene import SMALL_OBJECTS, SMALL_RECEPTACLES, ScenePlan
 from rlanything_alfworld.world import World
-
-pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
-
-from rlanything_alfworld.environment import AlfWorldEnvironment
 
 
 def task_of(game: Game, task_id: str = "t") -> Task:

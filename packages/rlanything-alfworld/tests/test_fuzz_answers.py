@@ -8,8 +8,6 @@ from typing import Literal
 
 import pytest
 
-pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
-
 from helpers.malformed import (
     PROSE,
     broken_action,

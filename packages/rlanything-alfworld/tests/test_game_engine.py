@@ -14,16 +14,13 @@ from pathlib import Path
 import pytest
 
 from helpers.playable import BATHROOM, BEDROOM, KITCHEN, games
+from helpers.stock import Shown, StockEngine
 from rlanything_alfworld.expert import plan
 from rlanything_alfworld.game import Game
+from rlanything_alfworld.game_engine import GameEngine, GameView
 from rlanything_alfworld.generator import generate
 from rlanything_alfworld.goal import KINDS, SIMPLE
 from rlanything_alfworld.world import World
-
-pytest.importorskip("fast_downward", reason='pip install "rlanything[alfworld]"')
-
-from helpers.stock import Shown, StockEngine
-from rlanything_alfworld.game_engine import GameEngine, GameView
 
 
 @pytest.fixture(scope="module")

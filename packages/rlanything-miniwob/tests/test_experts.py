@@ -399,8 +399,6 @@ def test_where_a_screen_lacks_what_is_asked_for_an_expert_is_lost():
 
 @pytest.mark.slow  # the demonstrator's test plays the pages of training by these experts
 def test_every_expert_wins_in_a_browser():
-    pytest.importorskip("miniwob", reason="pip install miniwob")
-    pytest.importorskip("playwright", reason="pip install playwright")
     from rlanything_miniwob.browser import Browser, executable
 
     try:
