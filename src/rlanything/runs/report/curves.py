@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rlanything.evaluation.counts import Counts, level
+from rlanything.evaluation.counts import level
 from rlanything.evaluation.intervals import Interval, mean_over_tasks
 from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
 from rlanything.runs.report.history import History
@@ -59,19 +59,16 @@ class Curves:
     def judge(self, judge: str, iterations: Sequence[int]) -> list[Curve]:
         """Returns every measure of a judge's evaluation and of the rollouts."""
         evaluated_iterations = self._store.evaluated_iterations()
-
-        def counts(iteration: int) -> Mapping[str, Counts]:
-            return self._store.judge_eval_counts(iteration, judge)
-
+        counts = {t: self._store.judge_eval_counts(t, judge) for t in evaluated_iterations}
         measures = dict.fromkeys(
-            name for t in evaluated_iterations for name in judge_measures(counts(t))
+            name for t in evaluated_iterations for name in judge_measures(counts[t])
         )
         curves = [
             self._curve(
                 name,
                 True,
                 [(t, (judge, name, t)) for t in evaluated_iterations],
-                lambda t, name=name: level_of(counts(t), name),
+                lambda t, name=name: level_of(counts[t], name),
             )
             for name in measures
         ]

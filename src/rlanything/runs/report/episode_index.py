@@ -20,7 +20,7 @@ from rlanything.algorithm.feedback import (
 from rlanything.engines.images import IMAGE_NAME
 from rlanything.runs.paths import IMAGES, run_path
 from rlanything.runs.report.history import Episode
-from rlanything.runs.report.pointing import pointed_at, pointer_size
+from rlanything.runs.report.pointing import pointed_at
 from rlanything.runs.report.sampling import Shown
 from rlanything.runs.store.store import Store
 
@@ -76,9 +76,9 @@ def index_episodes(
     shown: Sequence[Shown],
     rewards: Rewards,
     pages: Pages,
-    domain: str,
+    units: tuple[int, int] | None,
 ) -> dict[str, Any]:
-    """Adds a chunk for each shown rollout group; `domain`: name of the run's domain. Returns the
+    """Adds a chunk for each shown rollout group; `units`: as for `pointed_at`. Returns the
     tasks, each once, and a row for each episode; columns as in `columns`."""
     groups: dict[tuple[int, str], list[Shown]] = defaultdict(list)
     for pick in shown:
@@ -86,7 +86,6 @@ def index_episodes(
     tasks = list(dict.fromkeys(task for _, task in groups))
     numbers = {task: i for i, task in enumerate(tasks)}
     rows: list[list[Any]] = []
-    units = pointer_size(domain)
     for (iteration, task), members in groups.items():
         shared = _shared_judgements(store, iteration, task)
         measured = not store.query(

@@ -142,6 +142,7 @@ class Reader:
         splits = [s for (s,) in store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")]
         alone = len(evaluated_iterations) == 1
         history = store.history()
+        before, after = (history.get(t, {}) for t in first_and_last(store) or (0, 0))
         roles = store.roles()
         episodes, kept = (
             store.query(f"SELECT COUNT(*) FROM {table}")[0][0]
@@ -174,7 +175,7 @@ class Reader:
                 curves=tuple(self._curves.policy(splits, iterations)),
             ),
             judges=tuple(
-                self._judge(name, alone, history, iterations)
+                self._judge(name, alone, before, after, iterations)
                 for name, does in roles.items()
                 if does == "scores"
             ),
@@ -187,9 +188,13 @@ class Reader:
         )
 
     def _judge(
-        self, name: str, alone: bool, history: Mapping[int, Numbers], iterations: Sequence[int]
+        self,
+        name: str,
+        alone: bool,
+        before: Numbers,
+        after: Numbers,
+        iterations: Sequence[int],
     ) -> JudgeFacts:
-        before, after = (history.get(t, {}) for t in first_and_last(self.store) or (0, 0))
         ends = dict.fromkeys((*iterations[:1], *iterations[-1:]))
         return JudgeFacts(
             name=name,

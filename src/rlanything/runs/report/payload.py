@@ -12,6 +12,7 @@ from rlanything.runs.lineage import read_lineage
 from rlanything.runs.metrics.measuring import find_metric
 from rlanything.runs.report.episode_index import Pages, Rewards, index_episodes
 from rlanything.runs.report.facts import Reader
+from rlanything.runs.report.pointing import pointer_size
 from rlanything.runs.report.sampling import Shown, choose, reasons, size_of
 from rlanything.runs.summary import paired
 
@@ -65,7 +66,8 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
     changed.sort(key=lambda slot: (-_accepted(slot), -slot["history"][-1]["iteration"]))
     lineage = pages.add([_without_data(slot) for slot in changed[:LINEAGES]])
-    shown = _fitting(reader, rewards, budget)
+    units = pointer_size(str(facts["domain"]))
+    shown = _fitting(reader, rewards, budget, units)
     return {
         **facts,
         "rewards": asdict(rewards),
@@ -74,7 +76,7 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
         "lineage_total": len(changed),
         "shown": len(shown),
         "reasons": reasons(shown),
-        "index": _indexed(reader, shown, rewards, pages),
+        "index": index_episodes(reader.store, reader.directory, shown, rewards, pages, units),
     }
 
 
@@ -85,7 +87,9 @@ def _without_data(slot: dict[str, Any]) -> dict[str, Any]:
     return {**shown, "history": events}
 
 
-def _fitting(reader: Reader, rewards: Rewards, budget: int) -> tuple[Shown, ...]:
+def _fitting(
+    reader: Reader, rewards: Rewards, budget: int, units: tuple[int, int] | None
+) -> tuple[Shown, ...]:
     """Returns episodes that take about `budget` bytes in the page.
 
     On a page the episodes of a group are compressed together, better than in the store; the ratio
@@ -93,18 +97,11 @@ def _fitting(reader: Reader, rewards: Rewards, budget: int) -> tuple[Shown, ...]
     store, iterations = reader.store, reader.iterations()
     few = choose(store, reader.history, iterations, budget / 10)
     trial = Pages(image_budget=0)
-    _indexed(reader, few, rewards, trial)
+    index_episodes(store, reader.directory, few, rewards, trial, units)
     as_stored = sum(size_of(store, shown.episode) for shown in few)
     as_packed = sum(map(len, trial.chunks))
     scale = max(1.0, as_stored / as_packed) if as_packed else 1.0
     return choose(store, reader.history, iterations, budget * scale)
-
-
-def _indexed(
-    reader: Reader, shown: Sequence[Shown], rewards: Rewards, pages: Pages
-) -> dict[str, Any]:
-    domain = str(reader.recipe().get("domain", {}).get("name", ""))
-    return index_episodes(reader.store, reader.directory, shown, rewards, pages, domain)
 
 
 def _accepted(slot: dict[str, Any]) -> int:
