@@ -215,20 +215,19 @@ def served_from(directory: Path) -> str | None:
     """Returns the judge with which `rlanything serve` began a directory of a learning judge; None
     for the directory of a training run. Raises `StoreError`."""
     with closing(Store(directory / STORE)) as store:
-        values = store.query("SELECT value FROM run WHERE key = 'served_from'")
-    return values[0][0] if values else None
+        return store.fact("served_from")
 
 
 def check_resumable(directory: Path) -> None:
     """Raises what `check_run` raises, `RecipeError` for the directory of a served judge, and
     `StoreError` for a run of an older version."""
     check_run(directory)
-    if served_from(directory) is not None:
-        raise RecipeError(
-            f"{directory} has a judge that was served, and no run: it goes on with "
-            f"`rlanything serve --judge {typed(directory)} --learn`"
-        )
     with closing(Store(directory / STORE)) as store:
+        if store.fact("served_from") is not None:
+            raise RecipeError(
+                f"{directory} has a judge that was served, and no run: it goes on with "
+                f"`rlanything serve --judge {typed(directory)} --learn`"
+            )
         store.check_writable()
 
 

@@ -120,9 +120,9 @@ def _wandb(config: WandbConfig, recipe: Recipe, directory: Path, store: Store) -
     """Opens a run at Weights & Biases; a resumed run keeps its id, and nothing is sent twice."""
     import wandb  # pyright: ignore[reportMissingImports]
 
-    kept = store.query("SELECT value FROM run WHERE key = 'wandb'")
+    kept = store.fact("wandb")
     # Random, because two runs of one recipe may begin at the same time.
-    identity = kept[0][0] if kept else secrets.token_hex(8)
+    identity = secrets.token_hex(8) if kept is None else kept
     store.describe({"wandb": identity})
     try:
         run: Any = wandb.init(

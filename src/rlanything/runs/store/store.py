@@ -77,12 +77,12 @@ class Store:
     def check_writable(self) -> None:
         """Raises `StoreError` for a store of an older version, which is read-only."""
         if self._version != SCHEMA_VERSION:
-            written = dict(self.query("SELECT key, value FROM run WHERE key = 'version'"))
+            version = self.fact("version")
+            written = "?" if version is None else visible(version)
             raise StoreError(
                 f"{self._db.path} has schema {self._version} (rlanything "
-                f"{visible(written.get('version', '?'))}), which this version reads but does not "
-                "write: resume it with the version that wrote it, or train again in another "
-                "directory"
+                f"{written}), which this version reads but does not write: resume it with the "
+                "version that wrote it, or train again in another directory"
             )
 
     def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
@@ -211,16 +211,21 @@ class Store:
 
     # --- reading
 
+    def fact(self, key: str) -> str | None:
+        """Returns a fact that `describe` wrote; None if there is none."""
+        rows = self.query("SELECT value FROM run WHERE key = ?", key)
+        return rows[0][0] if rows else None
+
     def finished(self) -> bool:
         """Returns whether the run is finished."""
-        return bool(self.query("SELECT value FROM run WHERE key = 'finished'"))
+        return self.fact("finished") is not None
 
     def roles(self) -> dict[str, str]:
         """Returns the task of each role of the run by name, from its recipe; the paper's three
         roles if it has no recipe or an older one."""
-        rows = self.query("SELECT value FROM run WHERE key = 'recipe'")
+        recipe = self.fact("recipe")
         with self.understanding():
-            roles = json.loads(rows[0][0]).get("roles") if rows else None
+            roles = json.loads(recipe).get("roles") if recipe is not None else None
             return {name: role["does"] for name, role in roles.items()} if roles else SHORT_FORM
 
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
