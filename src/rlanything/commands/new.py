@@ -22,11 +22,6 @@ end in `.in`."""
 app = typer.Typer(no_args_is_help=True, help="The first files of a package of your own.")
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps `environment` a subcommand; typer would drop a single one."""
-
-
 @app.command()
 def environment(
     name: Annotated[str, typer.Argument(help="Name of the domain, such as `my-game`.")],

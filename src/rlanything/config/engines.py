@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
 
@@ -138,8 +139,9 @@ def parse_engine(value: Any, info: ValidationInfo) -> Any:
     return _kind(name).model_validate(value, context=info.context)
 
 
+@cache
 def default_engine() -> EngineConfig:
-    """Returns the settings of the engine of a role that names none."""
+    """Returns the settings of the engine of a role that names none, the same object each time."""
     return _kind("embedded").model_validate({"name": "embedded"})
 
 

@@ -53,7 +53,7 @@ from rlanything.config.shipped import find_recipe, shipped_files, ships_module
 from rlanything.config.trust import (
     CODE,
     SECRET,
-    PluginName,
+    CodeName,
     Trust,
     check_key,
     is_code,
@@ -75,7 +75,7 @@ METRICS_OF_NO_ROLE = ("evaluation", "rollouts", "seconds", "tasks")
 
 
 class DomainConfig(ConfigSection):
-    name: PluginName
+    name: CodeName
     """A registered domain (`alfworld`) or `module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the domain, which checks them."""
@@ -362,9 +362,10 @@ def load_recipe(
     elif isinstance(source, Mapping):
         data = copy.deepcopy(dict(source))
     else:
-        path = find_recipe(source)
+        shipped = shipped_files()
+        path = find_recipe(source, shipped)
         place, data, folder = visible(path), _read(path), path.parent.resolve()
-        limits = limits and path not in shipped_files().values()
+        limits = limits and path not in shipped.values()
     data = _overridden(data, overrides)
     ships = frozenset(ships_module(data.get("domain"), folder))
     typed = _overridden({}, overrides)
@@ -388,11 +389,16 @@ def _make(data: dict[str, Any], place: str, trust: Trust, overrides: Overrides) 
         raise RecipeError(f"{place}: {first_problem(error, data)}") from None
 
 
+def override_keys(overrides: Sequence[str]) -> list[str]:
+    """Returns the keys of overrides `section.key=value`."""
+    return [override.partition("=")[0] for override in overrides]
+
+
 def _override_of(key: str | None, overrides: Overrides) -> str | None:
     """Returns the override that an unknown key came from, as messages name it (without its value,
     which may be secret); None if it came from none."""
-    for given in overrides if key else ():
-        name = given if isinstance(overrides, Mapping) else given.partition("=")[0]
+    names = [*overrides] if isinstance(overrides, Mapping) else override_keys(overrides)
+    for name in names if key else ():
         if f"{name}.".startswith(f"{key}.") or f"{key}.".startswith(f"{name}."):
             return f"override {visible(name)}"
     return None

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rlanything.algorithm.losses import LossConfig
 from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, default_engine
-from rlanything.config.trust import PluginName, check_code
+from rlanything.config.trust import CodeName, check_code
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -234,7 +234,7 @@ class JudgeConfig(TrainedRoleConfig):
     train: bool = True
     """Whether it learns. If not, it has no optimizer and no checkpoints; it only scores and is
     evaluated."""
-    name: PluginName = "llm"
+    name: CodeName = "llm"
     """`llm`: the language model of this section, which scores steps, or writes unit tests if the
     domain asks for tests. `oracle`: the domain's own step labels, each wrong with probability
     `noise` (options: {noise: 0.28}), a diagnostic. `module:name`: a function that scores step i of
@@ -303,7 +303,7 @@ class AdapterConfig(RoleConfig):
 
     does: Literal["rewrites"] = "rewrites"
     """`rewrites`: it makes tasks harder or easier."""
-    name: PluginName = "llm"
+    name: CodeName = "llm"
     """`llm`: the language model of this section. `module:Class`: your own adapter."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of an adapter other than `llm`, which checks them."""

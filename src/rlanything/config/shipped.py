@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -37,12 +38,11 @@ def shipped_recipes() -> dict[str, str]:
     }
 
 
-def find_recipe(source: str | Path) -> Path:
-    """Returns the recipe file for a path, or for the name of a shipped recipe.
+def find_recipe(source: str | Path, shipped: Mapping[str, Path]) -> Path:
+    """Returns the recipe file for a path, or for the name of one of the `shipped_files`.
 
     An existing file wins. Raises `RecipeError`, with near matches, if there is neither."""
     path = Path(source)
-    shipped = shipped_files()
     try:
         there = path.exists() and not (path.is_dir() and str(source) in shipped)
         of_run = there and all((path / name).is_file() for name in ("recipe.yaml", "run.sqlite"))

@@ -164,8 +164,6 @@ def check_key(place: str, endpoint: Mapping[str, object], info: ValidationInfo) 
 
 
 CodeName: TypeAlias = Annotated[str, AfterValidator(check_code)]
-"""A name that may be `module:name` if that is allowed."""
-PluginName: TypeAlias = CodeName
 """The name of a part: a registered one, or `module:name` if that is allowed."""
 CommandWords: TypeAlias = Annotated[Sequence[str], BeforeValidator(check_command)]
 """The words of a command to run, if that is allowed."""

@@ -14,7 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from rlanything.cluster.open import InProcessModels
-from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe, override_keys
 from rlanything.config.roles import SHORT_FORM, role_key
 from rlanything.config.shipped import domain_section, shipped_files
 from rlanything.config.yaml import typed
@@ -195,7 +195,7 @@ def run_eval(args: EvalArgs, progress: Progress) -> EvalResult:
 def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
     target = find_target(args.target)
     recipe = _recipe(args, target)
-    for key in (override.partition("=")[0] for override in args.overrides):
+    for key in override_keys(args.overrides):
         if key.removeprefix("roles.") == f"{recipe.acting}.temperature":
             raise RecipeError(f"{key}: say --temperature")
     domain = load_domain(recipe.domain.name, recipe.domain.options)
@@ -278,7 +278,7 @@ def _selector(args: EvalArgs, domain: Domain, judge: Judge | None) -> Selector |
 def _recipe(args: EvalArgs, target: Target) -> Recipe:
     """Returns the recipe of a run or recipe, or one with which any model can play. Raises
     `RecipeError` for overrides that an evaluation does not read."""
-    for key in (override.partition("=")[0] for override in args.overrides):
+    for key in override_keys(args.overrides):
         section = key.partition(".")[0]
         remedy = _NOT_FOLLOWED.get(key) or _NOT_FOLLOWED.get(section)
         if isinstance(target, PlayerTarget) and section in ("roles", *SHORT_FORM):
@@ -300,7 +300,8 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
         raise RecipeError(
             f"{target.name}: models of {made_for}; for those of {args.domain} use {own}"
         )
-    if not (made_for or args.domain or _names_domain(args.overrides)):
+    named = {"domain", "domain.name"} & {*override_keys(args.overrides)}
+    if not (made_for or args.domain or named):
         known = ", ".join(name for name in plugin_names("domain") if name != "text")
         raise RecipeError(f"{target.name}: say what it plays with --domain, one of {known}")
     # Any model can choose from the environment's own list of actions, if there is one.
@@ -309,11 +310,6 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
     data = {"name": "eval", "domain": plays, "policy": policy}
     overrides = [*typed_domain(args.domain), *args.overrides]
     return load_recipe(data, overrides, allow_code=args.allow_code, place=target.name)
-
-
-def _names_domain(overrides: Sequence[str]) -> bool:
-    keys = [override.partition("=")[0] for override in overrides]
-    return "domain" in keys or "domain.name" in keys
 
 
 def _agent(

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeAlias
 
-from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe, override_keys
 from rlanything.config.shipped import SUFFIXES, near_recipes, see_shipped, shipped_files
 from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain
@@ -44,7 +44,7 @@ class RunTarget:
         recipe = load_recipe(Path(self.name) / RECIPE, overrides, allow_code=allow_code)
         trained = recipe.trained_roles
         own = {"roles", *trained, *(f"{role}.model" for role in trained)}
-        for key in (override.partition("=")[0] for override in overrides):
+        for key in override_keys(overrides):
             if key.removeprefix("roles.") in own:
                 raise RecipeError(
                     f"{key}: {self.name} is asked with the model that it trained: leave this out, "
@@ -96,7 +96,7 @@ def find_target(name: str) -> Target:
     if name in PLAYERS:
         return PlayerTarget(name)
     path = Path(name)
-    shipped = name in shipped_files() and not path.exists()
+    shipped = not path.exists() and name in shipped_files()
     if shipped or (path.suffix in SUFFIXES and path.is_file()):
         return RecipeTarget(name)
     if is_run(name):

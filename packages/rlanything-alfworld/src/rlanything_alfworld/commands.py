@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from rlanything.domains.text import action_after
 
 Listing: TypeAlias = Literal["none", "list", "numbered"]
-LISTINGS: tuple[Listing, ...] = get_args(Listing)
 
 ACTION_MARKER = ">"
 """Separator of thought and action in a response: `I need a mug. > go to shelf 1`."""

@@ -15,11 +15,6 @@ from rlanything.terminal import Terminal, write_line
 app = typer.Typer(no_args_is_help=True, help="Files of tasks, made from published data.")
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps `prepare` as a subcommand; with a single command typer would drop the word."""
-
-
 @app.command()
 def prepare(
     domain: Annotated[str, typer.Argument(help="The tasks' domain: coding.")],

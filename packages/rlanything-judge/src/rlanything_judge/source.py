@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rlanything.cluster.open import InProcessModels
-from rlanything.config.recipe import Recipe, RecipeError, load_recipe
+from rlanything.config.recipe import Recipe, RecipeError, load_recipe, override_keys
 from rlanything.config.roles import SHORT_FORM, role_key
 from rlanything.config.shipped import domain_section
 from rlanything.domains.base import Domain
@@ -52,8 +52,7 @@ class JudgeSource:
 
     def refuse_unread(self) -> None:
         """Raises `RecipeError` for overrides that a judge alone does not read."""
-        for override in self.overrides:
-            key = override.partition("=")[0]
+        for key in override_keys(self.overrides):
             if key.removeprefix("roles.").partition(".")[0] in _UNREAD:
                 raise RecipeError(f"{key}: a judge alone does not read it; leave it out")
 

@@ -144,7 +144,7 @@ def run_judge_eval(args: JudgeEvalArgs, progress: Progress) -> JudgeEvalResult:
         raise RecipeError(
             "--labeller: judges of this domain write tests, which programs label; leave it out"
         )
-    judging = _judge_recipe(args, progress)
+    judging = _judge_recipe(args, of_judge, progress)
     played, recorded = _trajectories(args, writes_tests)
     day, models = day_begun(args.run), InProcessModels(judging.threads)
     name = judging.one_judge(args.role)
@@ -163,10 +163,9 @@ def run_judge_eval(args: JudgeEvalArgs, progress: Progress) -> JudgeEvalResult:
     return JudgeEvalResult(args, len(played), steps, tuple(_rows(plain, measured)))
 
 
-def _judge_recipe(args: JudgeEvalArgs, progress: Progress) -> Recipe:
+def _judge_recipe(args: JudgeEvalArgs, overrides: Sequence[str], progress: Progress) -> Recipe:
     """Returns the recipe with the judge to evaluate: its own, or for a bare model that of the run
     with the trajectories."""
-    overrides = [text for text in args.overrides if not text.startswith(OF_LABELLER)]
     source = JudgeSource(args.judge, overrides, None, args.allow_code, args.role)
     source.refuse_unread()
     if isinstance(source.target, RunTarget | RecipeTarget):

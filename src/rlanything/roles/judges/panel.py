@@ -51,15 +51,13 @@ class JudgePanel:
         if not self.judges:
             scores = {"": [one.scores for one in judged]}
             return replace(group_signals(judged, scores, settings), judges={})
-        own = {
-            name: judge.signals([one.only(name) for one in judged], settings)
-            for name, judge in self.judges.items()
-        }
+        given = {name: [one.only(name) for one in judged] for name in self.judges}
+        own = {name: judge.signals(given[name], settings) for name, judge in self.judges.items()}
         judges = {name: _of_one(signals) for name, signals in own.items()}
         if len(own) == 1:
             [signals] = own.values()
             return replace(signals, judges=judges)
-        scores = {name: [one.scores_by(name) for one in judged] for name in self.judges}
+        scores = {name: [one.scores for one in its] for name, its in given.items()}
         combined = group_signals(judged, scores, settings, self.weights)
         return replace(combined, judges=judges)
 

@@ -52,18 +52,13 @@ def serve(
     takes the outcomes of judged episodes and updates the judge; the same command on its directory
     continues from the last update. Stop it with Ctrl-C.
     """
-    try:
-        import uvicorn
+    import uvicorn
 
-        from rlanything_judge.serving.app import judge_app
-        from rlanything_judge.serving.connections import LimitedConnection
-        from rlanything_judge.serving.guard import is_loopback
-    except ImportError as missing:
-        raise ServeError(
-            f"serving needs {missing.name}: pip install 'rlanything[judge]'"
-        ) from missing
     from rlanything_judge.learning import open_learning_judge
+    from rlanything_judge.serving.app import judge_app
     from rlanything_judge.serving.batching import BatchingJudge
+    from rlanything_judge.serving.connections import LimitedConnection
+    from rlanything_judge.serving.guard import is_loopback
     from rlanything_judge.serving.learning import LearningJudge
     from rlanything_judge.source import JudgeSource
 

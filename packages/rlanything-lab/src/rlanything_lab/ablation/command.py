@@ -51,12 +51,12 @@ def ablate(
 
     The same command again keeps finished runs and continues interrupted ones.
     """
-    from rlanything.config.shipped import find_recipe
+    from rlanything.config.shipped import find_recipe, shipped_files
     from rlanything_lab.ablation.ablate import AblationRequest
     from rlanything_lab.ablation.ablate import ablate as run_ablation
 
     progress = Progress(Terminal(stderr=True))
-    file = find_recipe(recipe)
+    file = find_recipe(recipe, shipped_files())
     result = run_ablation(
         AblationRequest(
             file,

@@ -43,8 +43,8 @@ POLL_SECONDS = 2.0
 """Seconds between two checks of the runs' progress."""
 STOP_SECONDS = 120.0
 """Seconds after SIGINT at which a run that has not stopped is killed; it loses an iteration."""
-_JUDGE = "judge"
-"""Name of the judge whose model an arm may take over."""
+JUDGE = "judge"
+"""Name of the judge whose evaluation is compared, and whose model an arm may take over."""
 MAY_DIFFER: dict[str, bool | set[str]] = {
     **dict.fromkeys(("run_dir", "environment", "checkpoints", "store", "tracker"), True),
     "evaluation": {"baseline"},
@@ -106,7 +106,7 @@ class Cell:
     def trained_judge(self) -> Path:
         """Folder of its judge once it has finished."""
         last = checkpoint_name(self.recipe.loop.iterations)
-        return self.folder.absolute() / CHECKPOINTS / last / _JUDGE
+        return self.folder.absolute() / CHECKPOINTS / last / JUDGE
 
     def _check_recipe(self) -> None:
         try:
@@ -181,7 +181,7 @@ def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
     Raises `GridError` if that run trains no judge."""
     if source is None:
         return ()
-    if _JUDGE not in source.recipe.trained_roles:
+    if JUDGE not in source.recipe.trained_roles:
         raise GridError(
             f"{arm.name}: {source.arm} trains no judge that it could use; give the recipe a local "
             "judge that learns (judge.name: llm), or leave this arm out"
@@ -281,7 +281,7 @@ def _hindrance(cell: Cell, failed: Mapping[str, str]) -> str | None:
     """Returns why a cell cannot begin: the run that should have trained its judge."""
     if cell.judge_of in failed:
         return f"not begun: it takes the judge of {cell.judge_of}, which failed"
-    model = cell.recipe.judges[_JUDGE].model
+    model = cell.recipe.judges[JUDGE].model
     if cell.judge_of is not None and not Path(model).is_dir():
         return (
             f"not begun: {cell.judge_of} has finished, but {model} is gone; "

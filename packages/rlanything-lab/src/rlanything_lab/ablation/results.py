@@ -21,10 +21,8 @@ from rlanything.evaluation.success import widened
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.store.store import Store
 from rlanything_lab.ablation.arms import Arm
-from rlanything_lab.ablation.grid import Cell
+from rlanything_lab.ablation.grid import JUDGE, Cell
 
-JUDGE = "judge"
-"""The role whose evaluation is compared."""
 BEFORE = "before optimization"
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import RecipeError, load_recipe
-from rlanything.config.roles import JudgeConfig
+from rlanything.config.roles import JudgeConfig, role_key
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import load_domain
 from rlanything.evaluation.counts import Counts, gain, level
@@ -123,7 +123,7 @@ def check_judge(
 
     def counts(config: JudgeConfig, phase: str) -> dict[str, Counts]:
         chat_model = build_chat_model(config, name, models, day_begun(run), (run / IMAGES,))
-        judge = build_judge(config, domain, lambda: chat_model)
+        judge = build_judge(config, domain, lambda: chat_model, role_key(name))
         assert isinstance(judge, LLMJudge)  # it reads steps
         return evaluate(judge, drawn, seed, phase, progress)
 
