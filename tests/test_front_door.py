@@ -235,7 +235,7 @@ def test_a_judge_that_fails_is_one_line_with_the_step(tmp_path: Path) -> None:
 
     judge = rl.FunctionJudge(scores)
     trainer = rl.Trainer(GUESS, judge=judge, overrides=SMALL, run_dir=tmp_path / "run")
-    with pytest.raises(JudgeError, match=r"scores failed at step 0 of .*KeyError: 'a'\): mend it"):
+    with pytest.raises(JudgeError, match=r"scores failed at step 0 of .*KeyError: 'a'\): fix it"):
         trainer.train()
 
 

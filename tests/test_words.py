@@ -1,4 +1,4 @@
-"""The words of docstrings, attribute docstrings and comments: the field's own, in whole phrases."""
+"""Words of docstrings, attribute docstrings, comments and errors: the field's own, in phrases."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ INSTEAD = {
 }
 """Words of a dialect, as patterns, with the plain ones."""
 WORDS = re.compile(rf"\b({'|'.join(INSTEAD)})\b", re.IGNORECASE)
-EXCEPTIONS: dict[tuple[str, str], str] = {}
-"""Reasons for the exceptions, by file name and by the words themselves."""
 
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
@@ -64,17 +62,28 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
         yield begun, " ".join(lines)
 
 
-def faults(name: str, source: str) -> list[str]:
+def errors(source: str) -> Iterator[tuple[int, str]]:
+    """Yields line and text of every string in a `raise` statement."""
+    for statement in ast.walk(ast.parse(source)):
+        if isinstance(statement, ast.Raise):
+            for node in ast.walk(statement):
+                match node:
+                    case ast.Constant(value=str(text)):
+                        yield node.lineno, text
+
+
+def faults(source: str) -> list[str]:
     """Returns a line for every text of a file that needs other words."""
-    found: list[str] = []
-    for line, text in texts(source):
-        if (match := FRAGMENT.match(text)) and (name, match[0]) not in EXCEPTIONS:
-            found.append(f"{line}: begin with the thing, not with {match[0]!r}: {text[:60]}")
+    found = [
+        f"{line}: begin with the thing, not with {match[0]!r}: {text[:60]}"
+        for line, text in texts(source)
+        if (match := FRAGMENT.match(text))
+    ]
+    for line, text in (*texts(source), *errors(source)):
         for match in WORDS.finditer(text):
             words = match[0].lower()
-            if (name, words) not in EXCEPTIONS:
-                plain = next(plain for old, plain in INSTEAD.items() if re.fullmatch(old, words))
-                found.append(f"{line}: write {plain!r} instead of {words!r}: {text[:60]}")
+            plain = next(plain for old, plain in INSTEAD.items() if re.fullmatch(old, words))
+            found.append(f"{line}: write {plain!r} instead of {words!r}: {text[:60]}")
     return found
 
 
@@ -84,11 +93,11 @@ def sources() -> list[Path]:
     return [file for root in roots for file in sorted(root.rglob("*.py"))]
 
 
-def test_docstrings_and_comments_are_in_plain_words() -> None:
+def test_docstrings_comments_and_errors_are_in_plain_words() -> None:
     offenders = [
         f"{file.relative_to(ROOT)}:{fault}"
         for file in sources()
-        for fault in faults(file.name, file.read_text(encoding="utf-8"))
+        for fault in faults(file.read_text(encoding="utf-8"))
     ]
     assert not offenders, "\n".join(offenders)
 
@@ -104,16 +113,17 @@ def test_docstrings_and_comments_are_in_plain_words() -> None:
         ("a = 1  # Nor more pixels.", "1: begin with the thing, not with 'Nor'"),
         ("# It stands beside\n# the other one.", "1: write 'next to, besides' instead of 'beside'"),
         ('def run():\n    """Begins anew."""', "2: write 'again' instead of 'anew'"),
+        ('raise KeyError(f"{name}: mend it")', "1: write 'fix' instead of 'mend'"),
         ("# The first so\n# many steps.", "1: write 'this many, a number with its unit'"),
     ],
 )
 def test_other_words_are_named_with_their_line(source: str, fault: str) -> None:
-    [found] = faults("file.py", source)
+    [found] = faults(source)
     assert found.startswith(fault)
 
 
-def test_messages_and_plain_texts_pass() -> None:
+def test_other_texts_pass() -> None:
     source = (
         '"""Offers of others: besides, mending."""\nsay("Of those beside it")\n# Returns whoever.'
     )
-    assert [found.split(":")[0] for found in faults("file.py", source)] == ["1", "3"]
+    assert [found.split(":")[0] for found in faults(source)] == ["1", "3"]

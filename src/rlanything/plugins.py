@@ -256,11 +256,11 @@ def _from_module(kind: str, path: str) -> Any:
     except ModuleNotFoundError as fault:
         raise PluginError(
             f"{kind} {path}: there is no module {fault.name}: install it, or put it on PYTHONPATH "
-            "(beside a recipe a domain's is looked for with --allow-code)"
+            "(next to a recipe a domain's is looked for with --allow-code)"
         ) from fault
     except Exception as fault:  # importing the module may raise anything
         raise PluginError(
-            f"{kind} {path} cannot be imported ({_reason(fault)}): mend the module, or name "
+            f"{kind} {path} cannot be imported ({_reason(fault)}): fix the module, or name "
             "something that it has: write it as `module:name`"
         ) from fault
     _refuse_python(kind, path, getattr(plugin, "__module__", None) or "")

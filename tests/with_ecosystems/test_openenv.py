@@ -122,7 +122,7 @@ def test_a_server_that_is_gone_is_said_with_the_remedy() -> None:
     domain = guessing(url)
     environment = domain.environment()
     environment.reset(domain.tasks("train", 1, 0)[0])
-    with pytest.raises(ServerFault, match=r"fails.*start it, or mend"):
+    with pytest.raises(ServerFault, match=r"fails.*start it, or fix"):
         environment.step("> crash")
     environment.close()
     process.wait(10)

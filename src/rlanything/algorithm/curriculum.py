@@ -182,7 +182,7 @@ class Pool:
             )
         slots = [slot for slot in self._slots.values() if slot.usable and slot.pending is None]
         if count and not slots and not self.pending():
-            raise PoolError("every task is quarantined: mend the environment, then start anew")
+            raise PoolError("every task is quarantined: fix the environment, then start again")
         count = min(count, len(slots))
         return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
 

@@ -137,7 +137,7 @@ def _wandb(config: WandbConfig, recipe: Recipe, directory: Path, store: Store) -
     except Exception as fault:  # of any type that its client raises
         reason = one_line(str(fault)) or type(fault).__name__
         raise TrackerError(
-            f"tracker.wandb: {reason}; mend it, or set tracker.wandb.mode=offline"
+            f"tracker.wandb: {reason}; fix it, or set tracker.wandb.mode=offline"
         ) from fault
     # Their own step counter never goes back, and an iteration has up to two sets of metrics.
     run.define_metric("iteration")

@@ -134,7 +134,7 @@ class FunctionJudge(StepJudge):
             raise JudgeError(
                 f"judge {self.name} failed at step {i} of {trajectory.id} "
                 f"({type(error).__name__}: {error}): "
-                "mend it, or return 0 where it has no verdict"
+                "fix it, or return 0 where it has no verdict"
             ) from error
         pair = returned if isinstance(returned, tuple) else (returned, "")
         score, reason = pair if len(pair) == 2 else (pair, "")

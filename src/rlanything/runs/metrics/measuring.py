@@ -47,7 +47,7 @@ class Meter:
         if origin not in self._failed:
             self._failed.add(origin)
             self._warn(
-                f"metrics of {origin} are left out: {type(error).__name__}: {error}; mend "
+                f"metrics of {origin} are left out: {type(error).__name__}: {error}; fix "
                 "that function, or leave it out"
             )
 

@@ -84,7 +84,7 @@ class Database:
         if _identity(self.path) != self._identity:
             raise StoreError(
                 f"{self.path} was deleted, moved or replaced while it was open: nothing more can "
-                "be saved in it; put it back and resume, or train anew"
+                "be saved in it; put it back and resume, or train again"
             )
         with self._in_plain_words():
             self._connection.execute("BEGIN IMMEDIATE")
