@@ -49,8 +49,9 @@ SHIMS["chromium"] = SHIMS["chromium-browser"] = SHIMS["google-chrome"]
 
 def main() -> None:
     width, height, limits, host_pipe, *listeners = sys.argv[1:]
-    ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # no program may read or write its memory
     prepare(json.loads(limits))
+    # No program may read or write its memory. Not earlier: it may then not write to /proc/self.
+    ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)
     host = os.dup(2)
     log = os.open("/tmp/.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
