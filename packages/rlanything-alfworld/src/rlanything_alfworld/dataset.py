@@ -37,7 +37,9 @@ def dataset_tasks(
     Raises `DomainError` for a missing folder, an unknown or empty split, and a damaged game."""
     if split not in FOLDERS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(FOLDERS)}")
-    trials = _trials(Path(folder), split)
+    inside = Path(folder) / "json_2.1.1"
+    folder = inside if inside.is_dir() else Path(folder)
+    trials = _trials(folder, split)
     random.Random(f"{split}/{seed}").shuffle(trials)
     tasks: list[Task] = []
     for trial in trials:
@@ -47,7 +49,7 @@ def dataset_tasks(
         if task is not None:
             tasks.append(task)
     if not tasks:
-        place = Path(folder) / FOLDERS[split]
+        place = folder / FOLDERS[split]
         raise DomainError(f"no playable game under {place} for split {split!r}: {REMEDY}")
     return tasks
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
 
 from rlanything.domains.base import (
     Domain,
@@ -14,6 +17,7 @@ from rlanything.domains.base import (
     File,
     Finding,
     InvalidTask,
+    MissingData,
     RewriteRequest,
 )
 from rlanything.records import (
@@ -26,7 +30,7 @@ from rlanything_alfworld.assets import package_folder
 from rlanything_alfworld.commands import ACTION_MARKER, Listing
 from rlanything_alfworld.dataset import dataset_tasks
 from rlanything_alfworld.environment import AlfWorldEnvironment
-from rlanything_alfworld.expert import plan
+from rlanything_alfworld.expert import NoPlanError, plan
 from rlanything_alfworld.goal import KINDS, Goal
 from rlanything_alfworld.nano_prompts import NanoPrompts
 from rlanything_alfworld.paper_prompts import PaperPrompts
@@ -64,6 +68,9 @@ class AlfWorld(Domain):
         a box. None: `numbered` with the paper's style, the only one that can."""
         idle_actions: bool = False
         """Whether look, inventory and examine are possible."""
+        first_of_kind: bool = False
+        """Whether the nano prompts name only the first unseen place of each kind, as suits full
+        houses."""
 
     action_marker = ACTION_MARKER
 
@@ -79,7 +86,7 @@ class AlfWorld(Domain):
         self._prompts = (
             PaperPrompts(chosen.prompts, self._listing)
             if chosen.style == "paper"
-            else NanoPrompts(chosen.prompts)
+            else NanoPrompts(chosen.prompts, chosen.first_of_kind)
         )
 
     @staticmethod
@@ -139,11 +146,46 @@ class AlfWorld(Domain):
         actions, valid = [step.action for step in steps], [step.valid for step in steps]
         return step_labels(load_game(task.data), actions, valid)
 
-    def expert(self, task: Task, steps: Sequence[Step]) -> str:
-        """Returns the first command of a shortest plan from the current state."""
+    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        """Returns the first command of a shortest plan from the current state; None in a dead
+        end."""
         game = load_game(task.data)
         played = [step.action for step in steps if step.valid and step.action is not None]
-        return f"{ACTION_MARKER} {plan(game.world().after(played), game.goal)[0]}"
+        try:
+            return f"{ACTION_MARKER} {plan(game.world().after(played), game.goal)[0]}"
+        except NoPlanError:
+            return None
+
+
+PUBLISHED_GAMES = "RLANYTHING_ALFWORLD_DATA"
+"""The environment variable that names the folder of downloaded games."""
+
+
+class PublishedAlfWorld(AlfWorld):
+    """AlfWorld's published games (`alfworld-download`), with all admissible commands but `help`."""
+
+    class Options(AlfWorld.Options):
+        data: str | None = Field(default_factory=lambda: os.environ.get(PUBLISHED_GAMES))
+        """Folder of the games, `json_2.1.1` or the one around it; left out, the environment
+        variable RLANYTHING_ALFWORLD_DATA names it."""
+        idle_actions: bool = True
+        """Whether look, inventory and examine are possible."""
+        first_of_kind: bool = True
+        """Whether the nano prompts name only the first unseen place of each kind."""
+
+    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
+        if self._data is None:
+            raise MissingData(
+                f"no published games: run alfworld-download and set {PUBLISHED_GAMES} "
+                "to the folder json_2.1.1 that it makes"
+            )
+        return super().tasks(split, count, seed)
+
+    @staticmethod
+    def nano_teacher() -> StepTeacher:
+        from rlanything_alfworld.teacher import PublishedTeacher
+
+        return PublishedTeacher()
 
 
 def _range(name: str, given: Sequence[int]) -> tuple[int, int]:

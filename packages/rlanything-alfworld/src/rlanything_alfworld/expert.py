@@ -7,6 +7,7 @@ object, receptacle and appliance is tried, and the shortest plan wins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -27,7 +28,8 @@ class Subgoal:
     """The purpose of the next few commands, in the player's words for types: `clean mug`."""
 
     verb: str
-    """`find`, `take`, `drop`, `clean`, `heat`, `cool`, `bring` or `use`; empty at the end."""
+    """`find`, `take`, `drop`, `clean`, `heat`, `cool`, `bring` or `use`; `stuck` in a dead end, and
+    empty at the end."""
     object: str = ""
     receptacle: str = ""
     """The place or the tool; empty if it does not matter."""
@@ -74,6 +76,16 @@ def plan(world: World, goal: Goal) -> list[str]:
     if best is None:
         raise NoPlanError(f"nothing leads to: {goal.sentence()}")
     return best
+
+
+def steps_left(world: World, goal: Goal) -> float:
+    """Returns the length of a shortest plan. It is infinite in a dead end: in published games a
+    teddybear or a paper towel can be picked up, but fits nowhere, and then nothing else can be
+    carried."""
+    try:
+        return len(plan(world, goal))
+    except NoPlanError:
+        return math.inf
 
 
 class _Sketch:
@@ -193,12 +205,10 @@ def _look_plans(world: World, goal: Goal) -> Iterator[list[str]]:
 
 
 def next_subgoal(world: World, goal: Goal) -> Subgoal:
-    """Returns the subgoal for an agent that knows only what it has been shown.
-
-    Raises `NoPlanError` if the goal is out of reach."""
-    commands = plan(world, goal)
-    if not commands:
-        return Subgoal("")
+    """Returns the subgoal for an agent that knows only what it has been shown."""
+    left = steps_left(world, goal)
+    if left in (0, math.inf):
+        return Subgoal("stuck" if left else "")
     kind, place = goal.object.lower(), goal.receptacle.lower()
     setting = world.setting
     if world.holds is None or setting.objects[world.holds] != kind:

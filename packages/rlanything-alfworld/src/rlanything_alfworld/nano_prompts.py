@@ -28,13 +28,15 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
 class NanoPrompts:
     """Prompts of a line or two, filled from `prompts/` or from a user's folder."""
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, first_of_kind: bool = False) -> None:
+        """`first_of_kind`: see `PlayerMemory`."""
+        self._first_of_kind = first_of_kind
         self._templates = Templates("rlanything_alfworld", PLACEHOLDERS, folder)
 
     def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """Returns a chat that only grows: each turn is one observation and what to remember."""
         first = steps[0].observation if steps else observation
-        memory = PlayerMemory.at_start(task.instruction, first)
+        memory = PlayerMemory.at_start(task.instruction, first, self._first_of_kind)
         opening = self._templates.render(
             "policy", task=task.instruction, observation=condense(first), memory=memory.line()
         )
@@ -47,9 +49,13 @@ class NanoPrompts:
             messages += [Message("assistant", step.response), Message("user", turn)]
         return tuple(messages)
 
+    def _memory(self, task: Task, steps: Sequence[Step]) -> PlayerMemory:
+        first = steps[0].observation
+        return PlayerMemory.at_start(task.instruction, first, self._first_of_kind)
+
     def judge(self, task: Task, steps: Sequence[Step]) -> Messages:
         """Returns one message: the episode so far, with its last step to be judged."""
-        memory = PlayerMemory.at_start(task.instruction, steps[0].observation)
+        memory = self._memory(task, steps)
         parts = [
             self._templates.render(
                 "judge",
@@ -73,7 +79,7 @@ class NanoPrompts:
 
     def critic(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         trajectory = failed.trajectory
-        memory = PlayerMemory.at_start(trajectory.task.instruction, trajectory.steps[0].observation)
+        memory = self._memory(trajectory.task, trajectory.steps)
         for step in trajectory.steps:
             memory.read(step.next_observation)
         text = self._templates.render(

@@ -42,12 +42,18 @@ class PlayerMemory:
     """The state of an object that was treated: hot, cool or clean."""
     lit: str | None = None
     closed: set[str] = field(default_factory=set)
+    first_of_kind: bool = False
+    """Whether only the first unseen place of each kind is remembered as such: a full house has up
+    to fifty places, which would fill every turn."""
 
     @classmethod
-    def at_start(cls, task: str, first_observation: str) -> PlayerMemory:
+    def at_start(
+        cls, task: str, first_observation: str, first_of_kind: bool = False
+    ) -> PlayerMemory:
         """Returns the memory after the first observation of a task."""
         listed = _ROOM.search(first_observation)
-        return cls(task, sorted(names_in(listed[1]), key=_natural) if listed else [])
+        places = sorted(names_in(listed[1]), key=_natural) if listed else []
+        return cls(task, places, first_of_kind=first_of_kind)
 
     def read(self, observation: str) -> None:
         """Adds one observation."""
@@ -73,8 +79,11 @@ class PlayerMemory:
 
     @property
     def unseen(self) -> list[str]:
-        """Places whose contents were never seen."""
-        return [place for place in self.places if place not in self.contents]
+        """Places whose contents were never seen; with `first_of_kind` one of each kind."""
+        unseen = [place for place in self.places if place not in self.contents]
+        if not self.first_of_kind:
+            return unseen
+        return list({_natural(place)[0]: place for place in reversed(unseen)}.values())[::-1]
 
     def wanted(self, name: str) -> bool:
         """Returns whether the task mentions this kind of thing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from functools import lru_cache
 
 from rlanything.domains.base import InvalidTask
 from rlanything_alfworld import assets
-from rlanything_alfworld.expert import NoPlanError, plan, reached
+from rlanything_alfworld.expert import NoPlanError, plan, reached, steps_left
 from rlanything_alfworld.game import Game
 from rlanything_alfworld.goal import KINDS, LOOK, TREATMENTS, Goal
 from rlanything_alfworld.world import APPLIANCES, World
@@ -120,15 +121,7 @@ def valid_goals(game: Game) -> tuple[Goal, ...]:
     place, and a plan that reaches it (in whole rooms some objects are out of reach)."""
     world = game.world()
     goals = scene_goals(game.scene_pddl, game.goal.kind)
-    return tuple(goal for goal in goals if goal != game.goal and _has_plan(world, goal))
-
-
-def _has_plan(world: World, goal: Goal) -> bool:
-    try:
-        plan(world, goal)
-    except NoPlanError:
-        return False
-    return True
+    return tuple(g for g in goals if g != game.goal and steps_left(world, g) < math.inf)
 
 
 def rewrite(game: Game, goal: Goal) -> Game:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 
-from rlanything_alfworld.expert import plan
+from rlanything_alfworld.expert import steps_left
 from rlanything_alfworld.game import Game
 from rlanything_alfworld.goal import LOOK, Goal
 from rlanything_alfworld.world import World
@@ -16,20 +17,20 @@ def step_labels(game: Game, actions: Sequence[str | None], valid: Sequence[bool]
 
     A step is good if it shortens the expert's plan. It is also good if it explores (goes to a
     receptacle or opens one for the first time) while something that the goal needs has not been
-    shown yet. All other steps are bad, including invalid actions."""
+    shown yet. All other steps are bad, including invalid actions and everything in a dead end."""
     if len(actions) != len(valid):
         raise ValueError(f"{len(actions)} actions, but {len(valid)} validity flags")
     world = game.world()
-    left = len(plan(world, game.goal))
+    left = steps_left(world, game.goal)
     labels: list[int] = []
     for action, accepted in zip(actions, valid, strict=True):
         before = copy(world)
         if action is None or not accepted or not world.play(action):
             labels.append(-1)
             continue
-        now = len(plan(world, game.goal))
-        good = now < left or (needs_search(before, game.goal) and _explores(before, action))
-        labels.append(1 if good else -1)
+        now = steps_left(world, game.goal)
+        searched = needs_search(before, game.goal) and _explores(before, action)
+        labels.append(1 if now < left or (searched and now < math.inf) else -1)
         left = now
     return labels
 

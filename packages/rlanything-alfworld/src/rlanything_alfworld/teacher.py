@@ -28,8 +28,11 @@ class AlfWorldDemonstrator(Demonstrator):
     """Plays like a person who knows the rules but not the room. With probability `slip` it takes a
     random possible action."""
 
-    def __init__(self, slip: float) -> None:
+    def __init__(self, slip: float, first_of_kind: bool = False) -> None:
+        """`first_of_kind`: whether it explores the first unseen place of some kind, as
+        `PlayerMemory` names them, instead of any unseen place."""
         super().__init__(slip)
+        self._first_of_kind = first_of_kind
         self._worlds: dict[str, tuple[Game, World, int]] = {}
 
     def release_cache(self) -> None:
@@ -39,7 +42,7 @@ class AlfWorldDemonstrator(Demonstrator):
         game, world = self._follow(episode)
         choices = episode.observation.choices or ()
         subgoal = next_subgoal(world, game.goal)
-        action = _pursue(episode, game, world, subgoal, rng)
+        action = _pursue(episode, game, world, subgoal, self._first_of_kind, rng)
         if rng.random() < self._slip or action not in choices:
             action = rng.choice(choices)
         return f"{subgoal.text()} {ACTION_MARKER} {action}"
@@ -58,10 +61,20 @@ class AlfWorldDemonstrator(Demonstrator):
 
 
 def _pursue(
-    episode: Episode, game: Game, world: World, subgoal: Subgoal, rng: random.Random
+    episode: Episode,
+    game: Game,
+    world: World,
+    subgoal: Subgoal,
+    first_of_kind: bool,
+    rng: random.Random,
 ) -> str:
+    """Returns a command for the subgoal; empty if there is none."""
+    if subgoal.verb == "stuck":
+        return ""
     if subgoal.verb == "find":
-        memory = knowledge(episode.task.instruction, episode.steps, episode.observation.text)
+        memory = knowledge(
+            episode.task.instruction, episode.steps, episode.observation.text, first_of_kind
+        )
         if memory.at in memory.closed:
             return f"open {memory.at}"
         if memory.unseen:
@@ -79,13 +92,15 @@ def _pursue(
             if not world.here(place):
                 return f"go to {place}"
             return f"take {name} from {place}" if world.accessible(place) else f"open {place}"
-    commands = plan(world, game.goal)
-    return commands[0]
+    return plan(world, game.goal)[0]
 
 
-def knowledge(task: str, steps: Sequence[Step], observation: str) -> PlayerMemory:
+def knowledge(
+    task: str, steps: Sequence[Step], observation: str, first_of_kind: bool = False
+) -> PlayerMemory:
     """Returns the agent's knowledge after some steps."""
-    memory = PlayerMemory.at_start(task, steps[0].observation if steps else observation)
+    first = steps[0].observation if steps else observation
+    memory = PlayerMemory.at_start(task, first, first_of_kind)
     for step in steps:
         memory.read(step.next_observation)
     return memory
@@ -181,9 +196,11 @@ class AlfWorldTeacher:
     """The teacher of AlfWorld's nano models (a `StepTeacher`)."""
 
     plan = StepPlan(options={"receptacles": [4, 7], "objects": [5, 9]})
+    first_of_kind = False
+    """The domain's option of that name."""
 
     def demonstrator(self, slip: float) -> AlfWorldDemonstrator:
-        return AlfWorldDemonstrator(slip)
+        return AlfWorldDemonstrator(slip, self.first_of_kind)
 
     def interchangeable(self) -> list[list[str]]:
         """Returns the objects that can be carried. Places keep their names: the possible actions
@@ -198,3 +215,20 @@ class AlfWorldTeacher:
 
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
         return propose_goal(root, direction, rng)
+
+
+class PublishedTeacher(AlfWorldTeacher):
+    """The teacher of nano models for the published games."""
+
+    plan = StepPlan(
+        max_steps=50,
+        games=3230,
+        demonstrations_per_game=1,
+        slip=0.2,
+        policy_epochs=2,
+        pack_tokens=4096,
+        judged_games=600,
+        adapter_games=3230,
+        episodes=240,
+    )
+    first_of_kind = True

@@ -19,7 +19,7 @@ from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.progress import Progress
 from rlanything.records import Direction, Sample
-from rlanything_nano.sft import Renaming, SFTBatch, make_batches, train_epochs
+from rlanything_nano.sft import PACK_TOKENS, Renaming, SFTBatch, make_batches, train_epochs
 
 RoleName = Literal["policy", "judge", "adapter"]
 ROLES: tuple[RoleName, ...] = get_args(RoleName)
@@ -105,10 +105,11 @@ def teach(
     renaming: Renaming,
     progress: Progress,
     rehearsed: Callable[[], Sequence[SFTBatch]] | None = None,
+    pack_tokens: int = PACK_TOKENS,
 ) -> None:
     """Trains a model on groups of samples, plus the `rehearsed` drills in every update, and logs
     the progress. `name`: what is taught. Raises `DomainError` if there are no samples."""
-    batches: list[SFTBatch] = list(make_batches(examples, model))
+    batches: list[SFTBatch] = list(make_batches(examples, model, pack_tokens))
     if not batches:
         raise DomainError(f"the {name} has nothing to learn from: plan for more games")
     with progress.phase(f"teach {name}", len(batches) * epochs, "batches") as advance:

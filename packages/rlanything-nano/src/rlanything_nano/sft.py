@@ -13,7 +13,8 @@ from rlanything.learning.packing import Pack, pack
 from rlanything.records import Sample
 from rlanything_nano.updates import decaying_rates, run_updates
 
-MAX_BATCH_TOKENS = 1024
+PACK_TOKENS = 1024
+"""Distinct tokens of a pack, unless a plan says otherwise."""
 BATCHES_PER_UPDATE = 4
 
 
@@ -48,11 +49,13 @@ class SFTBatch:
         )
 
 
-def make_batches(groups: Iterable[Sequence[Sample]], model: LanguageModel) -> Iterator[SFTBatch]:
+def make_batches(
+    groups: Iterable[Sequence[Sample]], model: LanguageModel, pack_tokens: int = PACK_TOKENS
+) -> Iterator[SFTBatch]:
     """Yields batches in which the samples of a group, such as an episode, share prefixes; groups
     stay separate."""
     for samples in groups:
-        for part in pack(samples, MAX_BATCH_TOKENS):
+        for part in pack(samples, pack_tokens):
             yield SFTBatch.from_pack(part, model)
 
 

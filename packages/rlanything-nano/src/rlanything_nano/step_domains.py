@@ -242,6 +242,7 @@ class StepDomainBuilder:
             renaming=self._renaming(model) if renamed else Renaming([], len(model.tokenizer)),
             progress=self._progress,
             rehearsed=None if role == "adapter" else self._rehearsed(model, role, scenes),
+            pack_tokens=plan.pack_tokens,
         )
         save_in_bfloat16(model, self._out / role)
 

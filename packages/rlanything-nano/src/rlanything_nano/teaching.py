@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlanything.domains.base import Episode, Image
 from rlanything.records import Completion, Direction, Step, Task
+from rlanything_nano.sft import PACK_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,9 @@ class StepPlan:
     together: int = 1
     """Episodes whose samples share a pack, and so the instructions at the beginning of all
     prompts."""
+    pack_tokens: int = PACK_TOKENS
+    """Distinct tokens of a pack; an episode that is longer repeats its beginning in each of its
+    packs."""
     copying_updates: int = 0
     """Updates of the copying exercise before the policy's own training, for domains with random
     words."""
