@@ -1,7 +1,8 @@
 """How fast AlfWorld plays here, against the engine as it ships: writes benchmarks/alfworld.md.
 
-    python benchmarks/alfworld_speed.py
+    RLANYTHING_ALFWORLD_DATA=json_2.1.1 python benchmarks/alfworld_speed.py
 
+Without the variable, the published games are left out.
 Both engines play the same commands in turns and what they show is compared as they go, so that a
 busy machine slows both and a difference ends the run.
 """
@@ -17,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ from typing import Any, TypeVar
 # Importing alfworld creates the folder that this names, by default in the user's home.
 os.environ.setdefault("ALFWORLD_DATA", tempfile.gettempdir())
 
-from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
+from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredTWEnv
 from rich.progress import track
 from textworld import EnvInfos
 from textworld.envs.pddl.pddl import PddlEnv
@@ -35,6 +36,8 @@ from rlanything.domains.text import TextDomain
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_alfworld import translation
+from rlanything_alfworld.dataset import FOLDERS
+from rlanything_alfworld.domain import PUBLISHED_GAMES, PublishedAlfWorld
 from rlanything_alfworld.environment import AlfWorldEnvironment
 from rlanything_alfworld.game import Game
 from rlanything_alfworld.game_engine import GameEngine
@@ -44,6 +47,7 @@ from rlanything_alfworld.generator import (
     generate,
 )
 from rlanything_alfworld.scene import ScenePlan
+from rlanything_alfworld.tasks import load_game
 
 ALTERNATIONS = 7
 COMMANDS = 40
@@ -81,9 +85,18 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 
 
-def compare_engines(full_rooms: bool) -> dict[str, float]:
-    """Medians over the alternations, each with a game of its own."""
-    stock: Any = AlfredDemangler(PddlEnv(EnvInfos(won=True, admissible_commands=True)))
+def stock_engine() -> Any:
+    return AlfredDemangler(PddlEnv(EnvInfos(won=True, admissible_commands=True)))
+
+
+def published(split: str, count: int) -> list[Task]:
+    """Published games of a split, drawn by a fixed seed."""
+    return PublishedAlfWorld().tasks(split, count, 0)
+
+
+def compare_engines(title: str, game_of: Callable[[int], Mapping[str, Any]]) -> dict[str, float]:
+    """Medians over the alternations, each with a game of its own: `game_of(turn)`."""
+    stock = stock_engine()
     fast = GameEngine()
     rows: dict[str, list[float]] = {}
 
@@ -91,10 +104,9 @@ def compare_engines(full_rooms: bool) -> dict[str, float]:
         for name, figure in figures.items():
             rows.setdefault(name, []).append(figure)
 
-    title = "full rooms" if full_rooms else "small rooms"
     for turn in track(range(ALTERNATIONS), description=f"both engines, {title}"):
         rng = random.Random(turn)
-        game = numbered_game(turn, full_rooms).json()
+        game = game_of(turn)
         state, stock_open = timed(lambda game=game: (stock.load(game), stock.reset())[1])
         view, fast_open = timed(lambda game=game: (fast.load(game), fast.reset())[1])
         commands, stock_seconds, fast_seconds = 0, 0.0, 0.0
@@ -132,14 +144,17 @@ def task_of(game: Game, task_id: str) -> Task:
     return Task(task_id, game.instruction, game.goal.kind, data)
 
 
-def pool_figures(workers: int, episodes: int, tasks: int = 16) -> dict[str, float]:
-    """Medians over rounds; the caller's own share of the work is included."""
+def small_rooms(workers: int, episodes: int, tasks: int = 16) -> list[Task]:
     unseen = 10_000 * (workers + 1) + 10 * episodes  # by this process, in an earlier call
     games = [numbered_game(unseen + n) for n in range(tasks)]
-    played = [task_of(games[n * tasks // episodes], f"t{n}") for n in range(episodes)]
+    return [task_of(games[n * tasks // episodes], f"t{n}") for n in range(episodes)]
+
+
+def pool_figures(domain: str, workers: int, played: Sequence[Task]) -> dict[str, float]:
+    """Medians over rounds; the caller's own share of the work is included."""
     rng = random.Random(0)
     steps_per_second, opening = [], []
-    with EnvironmentPool("alfworld_speed:Games", {}, workers, 60) as pool:
+    with EnvironmentPool(domain, {}, workers, 60) as pool:
         pool.reset(played[:1])  # the workers' start is no part of this
         for _ in range(ALTERNATIONS):
             shown, seconds = timed(lambda: pool.reset(played))
@@ -188,6 +203,61 @@ def memory_over_episodes(count: int, new_games: bool) -> tuple[float, float]:
     return before, after
 
 
+def memory_an_environment(count: int = 64, stocks: int = 12) -> tuple[float, float]:
+    """Resident megabytes that one more game in play costs, here and in the stock engine."""
+    games = [load_game(task.data).json() for task in published("train", count + stocks)]
+    before, engines = resident_megabytes(), [GameEngine() for _ in range(count)]
+    for engine, game in zip(engines, games, strict=False):
+        engine.load(game)
+        engine.reset()
+    ours = (resident_megabytes() - before) / count
+    before, theirs = resident_megabytes(), [stock_engine() for _ in range(stocks)]
+    for engine, game in zip(theirs, games[count:], strict=True):
+        engine.load(game)
+        engine.reset()
+    return ours, (resident_megabytes() - before) / stocks
+
+
+def start_up() -> tuple[int, float, float]:
+    """Number of published games, and seconds to find them all, here and by the stock loader."""
+    folder = Path(os.environ[PUBLISHED_GAMES])
+    folder = folder / "json_2.1.1" if (folder / "json_2.1.1").is_dir() else folder
+    ours = [timed(lambda split=split: len(published(split, 10_000))) for split in FOLDERS]
+    config = {
+        "dataset": {
+            "data_path": str(folder / "train"),
+            "eval_id_data_path": str(folder / "valid_seen"),
+            "eval_ood_data_path": str(folder / "valid_unseen"),
+            "num_train_games": -1,
+            "num_eval_games": -1,
+        },
+        "env": {"task_types": [1, 2, 3, 4, 5, 6], "goal_desc_human_anns_prob": 0},
+    }
+    names = ("train", "eval_in_distribution", "eval_out_of_distribution")
+    with contextlib.redirect_stdout(None):
+        theirs = [timed(lambda name=name: AlfredTWEnv(config, train_eval=name)) for name in names]
+    assert sum(n for n, _ in ours) == sum(len(env.game_files) for env, _ in theirs)
+    return sum(n for n, _ in ours), sum(s for _, s in ours), sum(s for _, s in theirs)
+
+
+def published_lines() -> list[str]:
+    """The part of the page about the published games as a whole."""
+    memory, (count, ours, theirs) = memory_an_environment(), start_up()
+    return [
+        "",
+        "## The published games",
+        "",
+        "Memory: 64 engines here and 12 stock ones, each with a game of its own in play. Start-up: "
+        "all splits are listed and filtered (here also read, so that tasks carry their goals).",
+        "",
+        "| | stock | here | ratio |",
+        "|---|---|---|---|",
+        f"| memory an environment, MB | {memory[1]:.1f} | {memory[0]:.1f} "
+        f"| {memory[1] / memory[0]:.1f}x |",
+        f"| start-up of {count:,} games, s | {theirs:.1f} | {ours:.1f} | {theirs / ours:.1f}x |",
+    ]
+
+
 def engine_rows(title: str, figures: dict[str, float]) -> list[str]:
     f = figures
     return [
@@ -202,8 +272,25 @@ def engine_rows(title: str, figures: dict[str, float]) -> list[str]:
 
 def report() -> str:
     load = os.getloadavg()[0]
-    small, full = compare_engines(full_rooms=False), compare_engines(full_rooms=True)
-    pools = [(w, e, pool_figures(w, e)) for w in (0, 1, 2) for e in (64, 128)]
+    engines = {
+        "small rooms": lambda turn: numbered_game(turn).json(),
+        "full rooms": lambda turn: numbered_game(turn, full_room=True).json(),
+    }
+    pools = [
+        ("small rooms", w, e, pool_figures("alfworld_speed:Games", w, small_rooms(w, e)))
+        for w in (0, 1, 2)
+        for e in (64, 128)
+    ]
+    own: list[str] = []
+    if PUBLISHED_GAMES in os.environ:
+        games = published("train", 7 + 3 * 64)
+        engines["published games"] = lambda turn: load_game(games[turn].data).json()
+        for w in (0, 1, 2):
+            played = games[7 + 64 * w :][:64]  # not yet seen by this process
+            figures = pool_figures("alfworld-published", w, played)
+            pools.append(("published games, all different", w, 64, figures))
+        own = published_lines()
+    compared = {title: compare_engines(title, game_of) for title, game_of in engines.items()}
     same, new = memory_over_episodes(1000, False), memory_over_episodes(1000, True)
     packages = ("textworld", "alfworld", "fast-downward-textworld")
     lines = [
@@ -222,20 +309,19 @@ def report() -> str:
         "",
         "| | stock | here | ratio |",
         "|---|---|---|---|",
-        *engine_rows("small rooms", small),
-        *engine_rows("full rooms", full),
+        *(row for title, figures in compared.items() for row in engine_rows(title, figures)),
         "",
         "## The pool",
         "",
-        f"Random play in lockstep, {POOL_STEPS} steps an episode, 16 games; medians of "
+        f"Random play in lockstep, {POOL_STEPS} steps an episode, 16 small rooms; medians of "
         f"{ALTERNATIONS} rounds. 0 workers: in the calling process. Opening: `reset` of all "
         "episodes, first with games nobody has seen, then again.",
         "",
-        "| workers | episodes | steps/s | first opening, ms | opening, ms |",
-        "|---|---|---|---|---|",
+        "| games | workers | episodes | steps/s | first opening, ms | opening, ms |",
+        "|---|---|---|---|---|---|",
         *(
-            f"| {w} | {e} | {f['steps']:,.0f} | {f['first_open']:.0f} | {f['open']:.0f} |"
-            for w, e, f in pools
+            f"| {games} | {w} | {e} | {f['steps']:,.0f} | {f['first_open']:.0f} | {f['open']:.0f} |"
+            for games, w, e, f in pools
         ),
         "",
         "## Memory",
@@ -247,6 +333,7 @@ def report() -> str:
         "|---|---|---|",
         f"| 24 games again and again | {same[0]:.1f} | {same[1]:.1f} |",
         f"| a new game every episode | {new[0]:.1f} | {new[1]:.1f} |",
+        *own,
     ]
     return "\n".join(lines) + "\n"
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, Any
 
 import typer
 
@@ -42,6 +43,7 @@ def main() -> None:
     that cannot begin."""
     from rlanything.runs.stopping import Stopped
 
+    warnings.showwarning = _show_warning
     try:
         app()
     except Stopped as stop:
@@ -53,6 +55,17 @@ def main() -> None:
             raise
         _write_error(f"error: {error}", error)
         sys.exit(2)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Prints a warning of the core or of a neighbour as one line, others as Python does."""
+    if category.__module__.startswith(("rlanything.", "rlanything_")):
+        write_line(f"warning: {message}", stderr=True)
+    else:
+        _python_shows(message, category, *place)
+
+
+_python_shows = warnings.showwarning
 
 
 def _fixable(error: Exception) -> bool:

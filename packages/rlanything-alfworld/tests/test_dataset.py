@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import re
 import shutil
+import warnings
 from pathlib import Path
 
 import pytest
 
 from helpers.playable import games
-from rlanything.domains.base import DomainError, InvalidTask
+from helpers.playing import play
+from rlanything.domains.base import DamagedData, DomainError, InvalidTask, MissingData
 from rlanything.records import Task
-from rlanything_alfworld.dataset import dataset_tasks, read_game
+from rlanything_alfworld.dataset import FOLDERS, dataset_tasks, read_game
+from rlanything_alfworld.domain import PublishedAlfWorld
 from rlanything_alfworld.expert import plan
 from rlanything_alfworld.goal import KINDS, SIMPLE
 from rlanything_alfworld.scene_goals import rewrite, valid_goals
@@ -91,6 +97,35 @@ def test_no_rewrite_of_a_training_game_is_a_task_of_another_split(downloaded, tm
         with_goal(root, "candidate", goals[free[0]])
 
 
+def test_published_games_are_found_where_a_variable_says(downloaded, monkeypatch):
+    for folder in (downloaded, downloaded.parent):
+        monkeypatch.setenv("RLANYTHING_ALFWORLD_DATA", str(folder))
+        assert len(PublishedAlfWorld().tasks("in_domain", 1000, 0)) == 12
+    monkeypatch.delenv("RLANYTHING_ALFWORLD_DATA")
+    with pytest.raises(MissingData, match="set RLANYTHING_ALFWORLD_DATA to the folder"):
+        PublishedAlfWorld().tasks("in_domain", 1, 0)
+
+
+@pytest.mark.parametrize("split", FOLDERS)
+def test_published_games_are_won_and_random_play_is_labelled(split):
+    if "RLANYTHING_ALFWORLD_DATA" not in os.environ:
+        pytest.skip("set RLANYTHING_ALFWORLD_DATA to the folder that alfworld-download makes")
+    domain = PublishedAlfWorld()
+    for task in domain.tasks(split, 3, 0):
+        game = load_game(task.data)
+        expert = play(domain, task, [f"> {command}" for command in plan(game.world(), game.goal)])
+        assert all(step.valid for step in expert)
+        assert domain.oracle(task, expert) == [1] * len(expert)
+        environment, rng = domain.environment(), random.Random(task.id)
+        seen, responses = environment.reset(task), []
+        for _ in range(30):
+            responses.append(f"> {rng.choice(seen.choices or ())}")
+            seen = environment.step(responses[-1]).observation
+        labels = domain.oracle(task, play(domain, task, responses))
+        assert len(labels) == 30
+        assert -1 in labels
+
+
 def test_tune_is_the_part_of_training_that_train_leaves_out(downloaded):
     def paths(split: str) -> set[str]:
         return {task.data["path"] for task in dataset_tasks(downloaded, split, 1000, 0)}
@@ -165,7 +200,7 @@ def test_what_the_stock_loader_passes_over_is_passed_over(lone):
 
 
 def complaint(trial: Path) -> str:
-    with pytest.raises(DomainError) as caught:
+    with pytest.raises(DomainError) as caught, warnings.catch_warnings(action="ignore"):
         dataset_tasks(root_of(trial), "in_domain", 10, 0)
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -186,6 +221,22 @@ def test_a_truncated_game_is_named(lone):
     file.write_text(file.read_text()[:2000])
     assert str(file) in complaint(lone)
     assert "alfworld-download again" in complaint(lone)
+
+
+def test_a_damaged_game_is_left_out_and_the_others_are_read(lone):
+    whole = lone.parent / "trial_whole"
+    shutil.copytree(lone, whole)
+    (lone / "game.tw-pddl").write_text("{")
+    with pytest.warns(DamagedData, match=r"game\.tw-pddl is not readable .*; it is left out"):
+        [task] = dataset_tasks(root_of(lone), "in_domain", 10, 0)
+    assert task.data["path"] == str(whole / "game.tw-pddl")
+
+
+def test_a_game_without_a_plan_is_named(lone):
+    file = lone / "game.tw-pddl"
+    problem = json.loads(file.read_text())["pddl_problem"]
+    rewritten(file, pddl_problem=re.sub(r"\(inReceptacle [^)]*\)", "", problem))
+    assert "nothing leads to: " in complaint(lone)
 
 
 def test_a_truncated_trajectory_is_named(lone):

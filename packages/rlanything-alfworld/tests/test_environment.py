@@ -116,6 +116,15 @@ def test_an_impossible_action_does_nothing(environment, game):
     assert result.observation == Observation("Nothing happens.", shown.choices)
 
 
+@pytest.mark.parametrize("response", ["I wonder what to do", "\\boxed{99}", "> fly"])
+def test_the_first_command_is_played_for_an_invalid_response_where_a_recipe_says_so(game, response):
+    environment = AlfWorldEnvironment(listing="numbered", invalid="first")
+    shown = environment.reset(task_of(game))
+    assert shown.choices
+    result = environment.step(response)
+    assert (result.action, result.valid) == (shown.choices[0], True)
+
+
 def test_the_same_responses_give_the_same_episode(environment, game):
     rng = random.Random(3)
     environment.reset(task_of(game))

@@ -83,6 +83,16 @@ def test_a_policys_prompt_repeats_the_one_before_up_to_its_commands(
         assert longer.startswith(shorter.partition("\n\nCommands that are possible now")[0])
 
 
+def test_a_policys_prompt_repeats_the_latest_steps_only_where_a_recipe_says_so(
+    task: Task, steps: list[Step]
+) -> None:
+    domain = AlfWorld(style="paper", history=2)
+    text = only(domain.policy_prompt(task, steps[:4], steps[4].observation))
+    assert [number for number in range(1, 6) if f"Turn {number}, you:" in text] == [3, 4]
+    with pytest.raises(DomainError, match="history: the nano prompts"):
+        AlfWorld(history=2)
+
+
 def test_a_long_answer_is_shortened_in_the_history(
     domain: AlfWorld, task: Task, steps: list[Step]
 ) -> None:

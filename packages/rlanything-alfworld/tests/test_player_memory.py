@@ -23,6 +23,13 @@ def test_every_place_is_unseen_at_the_start_in_natural_order() -> None:
     assert after().unseen == ["drawer 2", "drawer 10", "fridge 1", "shelf 1"]
 
 
+def test_of_a_full_house_the_first_unseen_place_of_each_kind_is_remembered() -> None:
+    memory = PlayerMemory.at_start("put a hot mug in fridge", ROOM, first_of_kind=True)
+    assert memory.unseen == ["drawer 2", "fridge 1", "shelf 1"]
+    memory.read("You arrive at drawer 2. On the drawer 2, you see nothing.")
+    assert memory.unseen == ["drawer 10", "fridge 1", "shelf 1"]
+
+
 def test_a_closed_place_stays_unseen_until_it_is_opened() -> None:
     memory = after("You arrive at fridge 1. The fridge 1 is closed.")
     assert "fridge 1" in memory.unseen

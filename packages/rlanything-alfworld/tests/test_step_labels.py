@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -91,6 +93,21 @@ def test_undoing_progress_is_bad():
             assert step_labels(game, actions, [True] * len(actions))[-1] == -1
             return
     raise AssertionError("no game lets the object be put back")
+
+
+def test_what_fits_nowhere_is_a_dead_end_in_which_everything_is_bad():
+    game = next(
+        game for game in games(SIMPLE, 40) if "egg 1" in World(game.scene_pddl).setting.objects
+    )
+    assert game.goal.object != "Egg"
+    # As the published games have teddybears and paper towels: to take, and to put nowhere.
+    scene = re.sub(r"\(canContain \w+ EggType\)\n", "", game.scene_pddl)
+    world = World(scene)
+    [place] = world.places_of("egg 1")
+    before = [f"go to {place}", *([f"open {place}"] if place in world.setting.openable else [])]
+    actions = [*before, f"take egg 1 from {place}", *plan(world, game.goal)]
+    labels = step_labels(replace(game, scene_pddl=scene), actions, [True] * len(actions))
+    assert labels[len(before) :] == [-1] * (len(actions) - len(before))
 
 
 def test_two_objects_are_needed_until_two_are_seen_and_a_lamp_until_it_is():

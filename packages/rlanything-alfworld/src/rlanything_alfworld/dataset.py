@@ -11,13 +11,15 @@ import hashlib
 import json
 import random
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.base import DomainError, InvalidTask, MissingData
+from rlanything.domains.base import DamagedData, DomainError, InvalidTask, MissingData
 from rlanything.records import Task
+from rlanything_alfworld.expert import plan
 from rlanything_alfworld.game import TASK_LINE, Game
 from rlanything_alfworld.goal import KINDS, LOOK, Goal
 from rlanything_alfworld.pddl import split_problem
@@ -34,7 +36,8 @@ def dataset_tasks(
 ) -> list[Task]:
     """Returns `count` tasks of a split (all of them if there are fewer), drawn by the seed.
 
-    Raises `DomainError` for a missing folder, an unknown or empty split, and a damaged game."""
+    A damaged game is left out with a warning. Raises `DomainError` for a missing folder, an unknown
+    split, and one without a playable game."""
     if split not in FOLDERS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(FOLDERS)}")
     inside = Path(folder) / "json_2.1.1"
@@ -42,12 +45,20 @@ def dataset_tasks(
     trials = _trials(folder, split)
     random.Random(f"{split}/{seed}").shuffle(trials)
     tasks: list[Task] = []
+    damage: DomainError | None = None
     for trial in trials:
         if len(tasks) >= count:
             break
-        task = _task(trial, kinds)
+        try:
+            task = _task(trial, kinds)
+        except DomainError as error:
+            damage = damage or error
+            warnings.warn(f"{error}; it is left out", DamagedData, stacklevel=2)
+            continue
         if task is not None:
             tasks.append(task)
+    if not tasks and damage is not None:
+        raise damage
     if not tasks:
         place = folder / FOLDERS[split]
         raise DomainError(f"no playable game under {place} for split {split!r}: {REMEDY}")
@@ -116,7 +127,7 @@ def read_game(path: str) -> Game:
         scene, goal_pddl = split_problem(content["pddl_problem"])
         goal = read_goal(kind, goal_pddl)
         wording = read_wording(content["grammar"])
-        World(scene, wording)  # fail here if the scene is unreadable, not in an episode
+        plan(World(scene, wording), goal)  # fail here, not in an episode
     except (ValueError, InvalidTask) as error:
         raise DomainError(f"{file}: {error}: {REMEDY}") from error
     return Game(

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -68,6 +68,11 @@ class AlfWorld(Domain):
         a box. None: `numbered` with the paper's style, the only one that can."""
         idle_actions: bool = False
         """Whether look, inventory and examine are possible."""
+        invalid: Literal["refuse", "first"] = "refuse"
+        """What a response does that names no possible command: nothing, and the agent is told, or
+        the first command of the list, as in the paper's published code."""
+        history: Annotated[int, Field(ge=0)] | None = None
+        """Number of latest steps that the paper's policy prompt repeats; None: all."""
         first_of_kind: bool = False
         """Whether the nano prompts name only the first unseen place of each kind, as suits full
         houses."""
@@ -82,9 +87,12 @@ class AlfWorld(Domain):
         self._kinds = tuple(chosen.kinds)
         self._data = chosen.data
         self._listing: Listing = _listing(chosen.style, chosen.commands)
+        if chosen.style == "nano" and chosen.history is not None:
+            raise DomainError("history: the nano prompts show every step: set style to paper")
         self._idle_actions = chosen.idle_actions
+        self._invalid = chosen.invalid
         self._prompts = (
-            PaperPrompts(chosen.prompts, self._listing)
+            PaperPrompts(chosen.prompts, self._listing, chosen.history)
             if chosen.style == "paper"
             else NanoPrompts(chosen.prompts, chosen.first_of_kind)
         )
@@ -107,7 +115,7 @@ class AlfWorld(Domain):
         return tasks("train", count, 0, None, None, self._kinds)
 
     def environment(self) -> AlfWorldEnvironment:
-        return AlfWorldEnvironment(self._idle_actions, self._listing)
+        return AlfWorldEnvironment(self._idle_actions, self._listing, self._invalid)
 
     @staticmethod
     def nano_teacher() -> StepTeacher:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.records import Task
@@ -27,9 +28,16 @@ class AlfWorldEnvironment:
     """Plays one game at a time. `idle_actions=False` removes the actions that change nothing.
 
     Removed actions are neither listed nor possible: a policy that may choose them learns to wait.
-    `listing`: whether observations end with the possible commands, and in which form."""
+    `listing`: whether observations end with the possible commands, and in which form. `invalid`:
+    whether a response without a possible command is refused, or plays the first of the list."""
 
-    def __init__(self, idle_actions: bool = True, listing: Listing = "none") -> None:
+    def __init__(
+        self,
+        idle_actions: bool = True,
+        listing: Listing = "none",
+        invalid: Literal["refuse", "first"] = "refuse",
+    ) -> None:
+        self._invalid = invalid
         self._left_out = _IDLE[:1] if idle_actions else _IDLE
         self._listing: Listing = listing
         self._engine = GameEngine()
@@ -52,6 +60,8 @@ class AlfWorldEnvironment:
     def step(self, response: str) -> StepResult:
         choices = self._observation.choices or ()
         action = find_command(response, choices, self._listing)
+        if self._invalid == "first" and action not in choices and choices:
+            action = choices[0]
         if action is None:
             form = ANSWER_FORMS[self._listing]
             told = self._with_text(f"No action was found: end the response with {form}.", choices)

@@ -49,18 +49,22 @@ _ABILITIES = {
 class PaperPrompts:
     """Prompts of one message each, filled from `prompts/paper/` or from a user's folder."""
 
-    def __init__(self, folder: Path | None, listing: Listing) -> None:
+    def __init__(self, folder: Path | None, listing: Listing, history: int | None = None) -> None:
+        """`history`: number of latest steps that the policy's prompt repeats; None: all."""
+        self._history = history
         self._templates = Templates("rlanything_alfworld", PLACEHOLDERS, folder, "paper")
         self._form = ANSWER_FORMS[listing]
 
     def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """Returns goal, room, actions and observations so far, and the commands possible now."""
         room, _ = without_commands(steps[0].observation if steps else observation)
+        first = 0 if self._history is None else max(0, len(steps) - self._history)
+        shown = [(i, steps[i]) for i in range(first, len(steps))]
         text = self._templates.render(
             "policy",
             task=task.instruction,
             room=room,
-            history="".join(self._step("policy_step", i, step) for i, step in enumerate(steps)),
+            history="".join(self._step("policy_step", i, step) for i, step in shown),
             commands=without_commands(observation)[1] or _forms(task),
             form=self._form,
         )
