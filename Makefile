@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -82,6 +82,12 @@ evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWor
 	  --out runs/evidence --page benchmarks/ablation.md --figure benchmarks/ablation.svg
 	$(BIN)/python benchmarks/signals.py runs/evidence/outcome_only runs/evidence/policy \
 	  runs/evidence/policy_judge runs/evidence/judge_only runs/evidence/policy_judge_env
+
+# On AlfWorld's own games, which RLANYTHING_ALFWORLD_DATA names; what is in runs/published is kept.
+published: setup ## rewrite benchmarks/alfworld-published.md and -arms.md: published games, five seeds and five arms (a day)
+	$(BIN)/python benchmarks/learning.py alfworld-published --parallel 2 --keep runs/published/policy_judge_env --page alfworld-published
+	$(BIN)/rlanything ablate alfworld-published --arms components --seeds 3 \
+	  --out runs/published --page benchmarks/alfworld-published-arms.md
 
 # Beside the arm that `make evidence` has.
 remedies: setup ## rewrite benchmarks/remedies.md: what keeps the judge from one answer, five seeds (over an hour more)

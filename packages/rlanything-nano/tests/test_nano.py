@@ -106,6 +106,15 @@ def test_the_models_for_web_tasks_start_useful_and_imperfect() -> None:
     assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.4
 
 
+def test_the_models_for_published_games_start_imperfect_and_useful_to_the_loop() -> None:
+    found = card("nano-published")
+    assert found["command"] == "rlanything nano build --domain alfworld-published --seed 0"
+    measured = found["measured"]
+    assert 0.25 <= measured["policy"]["tune success at temperature 1.0"]["estimate"] <= 0.5
+    assert measured["judge"]["balanced_process_accuracy"] >= 0.7
+    assert measured["adapter"]["valid answers at temperature 0.7"]["estimate"] > 0.25
+
+
 def test_the_models_for_desktops_start_imperfect_and_useful_to_the_loop() -> None:
     found = card("nano-osworld")
     assert (
@@ -142,6 +151,7 @@ def test_the_shipped_policy_reaches_the_starting_gate_on_in_domain_games() -> No
     ("domain", "name"),
     [
         ("alfworld", "nano"),
+        ("alfworld-published", "nano-published"),
         ("coding", "nano-coding"),
         ("miniwob", "nano-miniwob"),
         ("osworld", "nano-osworld"),
