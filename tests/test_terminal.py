@@ -126,3 +126,14 @@ def test_lines_in_a_notebook_are_plain_text(monkeypatch, capsys) -> None:
     with shown.live(), shown.phase("rollouts", 1, "episodes"):
         shown.log("[one]")
     assert capsys.readouterr().out == "large updates\n[one]\n"
+
+
+def test_warnings_of_damaged_data_are_lines_and_others_as_python_shows_them() -> None:
+    code = (
+        "import warnings; from rlanything.terminal import warn_of_damage, warnings_as_lines;"
+        "warnings_as_lines(); warn_of_damage('a.json is cut\\x1b off'); warnings.warn('other')"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, *rest = shown.stderr.splitlines()
+    assert first == r"warning: a.json is cut\x1b off"
+    assert "UserWarning: other" in rest[0]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import warnings
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rlanything.commands.registry import Commands
-from rlanything.terminal import write_line, write_traceback
+from rlanything.terminal import warnings_as_lines, write_line, write_traceback
 from rlanything.version import __version__
 
 
@@ -43,7 +42,7 @@ def main() -> None:
     that cannot begin."""
     from rlanything.runs.stopping import Stopped
 
-    warnings.showwarning = _show_warning
+    warnings_as_lines()
     try:
         app()
     except Stopped as stop:
@@ -55,17 +54,6 @@ def main() -> None:
             raise
         _write_error(f"error: {error}", error)
         sys.exit(2)
-
-
-def _show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
-    """Prints a warning of the core or of a neighbour as one line, others as Python does."""
-    if category.__module__.startswith(("rlanything.", "rlanything_")):
-        write_line(f"warning: {message}", stderr=True)
-    else:
-        _python_shows(message, category, *place)
-
-
-_python_shows = warnings.showwarning
 
 
 def _fixable(error: Exception) -> bool:

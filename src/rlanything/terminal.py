@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import traceback
+import warnings
 from types import TracebackType
 from typing import Any
 
@@ -75,6 +76,28 @@ def write_json(value: Any) -> None:
     """Prints a value as one line of JSON, which has its own escapes. NaN and infinities become
     null."""
     print(json.dumps(finite_json(value)), flush=True)
+
+
+class DamagedData(UserWarning):
+    """Data that cannot be read are left out; the message is one line that names the file."""
+
+
+def warn_of_damage(line: str) -> None:
+    """Warns of data that are left out. Commands print it as one line."""
+    warnings.warn(one_line(line), DamagedData, stacklevel=3)
+
+
+def warnings_as_lines() -> None:
+    """Prints warnings of damaged data as lines from now on, and others as Python does."""
+    python_shows = warnings.showwarning
+
+    def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if issubclass(category, DamagedData):
+            write_line(f"warning: {message}", stderr=True)
+        else:
+            python_shows(message, category, *place)
+
+    warnings.showwarning = show_warning
 
 
 def write_traceback(

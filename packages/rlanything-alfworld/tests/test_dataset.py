@@ -14,8 +14,9 @@ import pytest
 
 from helpers.playable import games
 from helpers.playing import play
-from rlanything.domains.base import DamagedData, DomainError, InvalidTask, MissingData
+from rlanything.domains.base import DomainError, InvalidTask, MissingData
 from rlanything.records import Task
+from rlanything.terminal import DamagedData
 from rlanything_alfworld.dataset import FOLDERS, dataset_tasks, read_game
 from rlanything_alfworld.domain import PublishedAlfWorld
 from rlanything_alfworld.expert import plan

@@ -71,10 +71,6 @@ class MissingData(DomainError):
     them."""
 
 
-class DamagedData(UserWarning):
-    """Tasks that cannot be read are left out; the message is one line that names the file."""
-
-
 @dataclass(frozen=True, slots=True)
 class Image:
     """A screenshot as PNG."""

@@ -11,14 +11,14 @@ import hashlib
 import json
 import random
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.base import DamagedData, DomainError, InvalidTask, MissingData
+from rlanything.domains.base import DomainError, InvalidTask, MissingData
 from rlanything.records import Task
+from rlanything.terminal import warn_of_damage
 from rlanything_alfworld.expert import plan
 from rlanything_alfworld.game import TASK_LINE, Game
 from rlanything_alfworld.goal import KINDS, LOOK, Goal
@@ -53,7 +53,7 @@ def dataset_tasks(
             task = _task(trial, kinds)
         except DomainError as error:
             damage = damage or error
-            warnings.warn(f"{error}; it is left out", DamagedData, stacklevel=2)
+            warn_of_damage(f"{error}; it is left out")
             continue
         if task is not None:
             tasks.append(task)

@@ -69,8 +69,9 @@ class AlfWorld(Domain):
         idle_actions: bool = False
         """Whether look, inventory and examine are possible."""
         invalid: Literal["refuse", "first"] = "refuse"
-        """What a response does that names no possible command: nothing, and the agent is told, or
-        the first command of the list, as in the paper's published code."""
+        """How a response without a possible command counts: `refuse`, it changes nothing and the
+        next observation says so; `first`, it plays the first of the possible commands, as in the
+        paper's published code."""
         history: Annotated[int, Field(ge=0)] | None = None
         """Number of latest steps that the paper's policy prompt repeats; None: all."""
         first_of_kind: bool = False
