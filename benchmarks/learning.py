@@ -56,6 +56,15 @@ CONTROLS = {
 PROCESS, POSITIVE = "balanced_process_accuracy", "positive_rate"
 UNREADABLE = "unparsable_rate"
 MEASURES = (PROCESS, "ut", "detect")
+GROUND = {
+    "alfworld": "small generated rooms",
+    "alfworld-few-shot": "small generated rooms",
+    "alfworld-published": "AlfWorld (published games)",
+    "coding": "generated coding problems",
+    "miniwob": "MiniWoB++ pages",
+    "osworld": "generated desktop tasks",
+}
+"""Name of a domain's tasks in a page's title, as docs/evidence.md has it."""
 SECTION = "\n## "
 """Begins what other benchmarks have added to a page."""
 
@@ -254,6 +263,12 @@ def command() -> str:
     return f"python {shlex.join(given)}"
 
 
+def title(recipe: Recipe) -> str:
+    """Returns the page's first line; the tasks are named unless a file of the user's has them."""
+    ground = None if recipe.domain.options.get("data") else GROUND.get(recipe.domain.name)
+    return f"# What {recipe.name} learns" + (f": {ground}" if ground else "")
+
+
 def page(
     recipe: Recipe,
     arguments: argparse.Namespace,
@@ -273,7 +288,7 @@ def page(
     if recipe.evaluation.rollouts_per_task > 1:
         played += f", {recipe.evaluation.rollouts_per_task} attempts each"
     lines = [
-        f"# What {recipe.name} learns",
+        title(recipe),
         "",
         f"`{command()}`, python {platform.python_version()}, torch "
         f"{torch.__version__}, transformers {transformers.__version__}, {platform.machine()}, "
