@@ -77,7 +77,7 @@ quickstart: setup ## run the closed loop on two CPU cores, in under ten minutes
 
 # 25 runs of the quickstart, two at a time on two cores. What is there already in runs/evidence is kept,
 # so it may be stopped; for figures from nothing that folder must be away.
-evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, AlfWorld-nano (about three hours)
+evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, small generated rooms (about three hours)
 	$(BIN)/rlanything ablate quickstart --arms components --seeds 5 \
 	  --out runs/evidence --page benchmarks/ablation.md --figure benchmarks/ablation.svg
 	$(BIN)/python benchmarks/signals.py runs/evidence/outcome_only runs/evidence/policy \
