@@ -88,7 +88,7 @@ def test_without_a_terminal_a_long_phase_says_every_minute_how_far_it_is(
     now = 0.0
     monkeypatch.setattr("rlanything.progress.time.perf_counter", lambda: now)
     file = io.StringIO()
-    progress = Progress(Console(file=file, width=200))
+    progress = Progress(Console(file=file, width=20))
     with progress.live(), progress.phase("judged", 10, "judgements") as advance:
         for _ in range(10):
             now += 15

@@ -115,7 +115,12 @@ class Progress:
 
     def _print(self, line: str, style: str | None) -> None:
         # Literal on any console: a line may quote a model, a task or a file name.
-        self.console.print(one_line(line), style=style, markup=False, emoji=False, highlight=False)
+        # Whole in a file, where a reader may search for it.
+        kept = not self.console.is_terminal
+        text = one_line(line)
+        self.console.print(
+            text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=kept
+        )
 
     def pop_seconds(self) -> dict[str, float]:
         """Returns the seconds by phase since the last call."""

@@ -87,6 +87,20 @@ def test_a_text_of_trl_is_one_step_and_a_trace_is_an_episode_too() -> None:
     assert LineFormat("prime-rl")(trace)["steps"] == STEPS
 
 
+def test_records_of_training_are_recognised() -> None:
+    [trace] = prime_rl()["traces"]
+    for record, name in (
+        (verl(), "verl"),
+        (trl(), "trl"),
+        (trl(prompt="2+2?", completion="4"), "trl"),
+        (prime_rl(), "prime-rl"),
+        (trace, "prime-rl"),
+    ):
+        read = LineFormat()
+        assert read(record) == LineFormat(name)(record)
+        assert (read.name, read.foreign) == (name, True)
+
+
 def test_rewards_of_trl_are_named_where_several_columns_are_numbers() -> None:
     row = trl(length=120, style=-0.5, none=None)
     with pytest.raises(FormatError, match="the columns won, length, style are numbers") as refused:

@@ -195,6 +195,16 @@ def test_what_a_judge_cannot_read_is_named_in_its_place_and_counted(tmp_path: Pa
             assert f"[{name}]" in json.dumps(entry["steps"])
 
 
+def test_stdin_is_recognised_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    path = written(tmp_path, MADE["tau-bench"])
+    more = ["threads=1", "judge.max_tokens=2", "judge.samples_per_step=1", "--win-at", "1"]
+    with path.open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        out = str(tmp_path / "scored")
+        assert call(monkeypatch, "judge", "-", "--judge", "nano-guess", "--out", out, *more) == 0
+    assert "stdin: tau-bench, 1 rollout\n" in capsys.readouterr().err
+
+
 def without(name: str, key: str) -> dict[str, Any]:
     return {kept: value for kept, value in MADE[name].items() if kept != key}
 
@@ -210,6 +220,8 @@ def without(name: str, key: str) -> dict[str, Any]:
         ),
         (without("verifiers", "completion"), "verifiers, but 'completion' is missing"),
         ({**GAME, "steps": [{"observation": ""}]}, "alfworld, but 'steps.response' is missing"),
+        ({**GAME, "steps": [*GAME["steps"], {}]}, "step 3: 'observation' is missing"),
+        ({"input": 3, "output": "4", "score": 1}, "'input' is 3, no text"),
         ({"messages": "q", "reward": 1}, "nearest is chat, but 'messages.role' is missing"),
         ({"messages": SHOWN, "reward": 1}, "no message is the model's"),
         ({"messages": [*SHOWN, {"role": "narrator"}]}, "message 3: the role 'narrator' is unknown"),

@@ -82,8 +82,8 @@ def run_judge_file(args: JudgeFileArgs, progress: Progress) -> JudgedFile:
     """Writes every line of the rollouts with `scores` and `judgements` at each step, in the same
     order. Trajectories that were judged before an interruption are not judged again.
 
-    A file is read to its end before the judge is loaded: a bad line is refused, and what was
-    recognised is logged. Raises `RolloutsError`, `RecipeError`, `ModelError` or `DomainError`."""
+    A file, unlike stdin, is read to its end before the judge is loaded: a bad line is refused, and
+    what was recognised is logged. Raises `RolloutsError`, `RecipeError`, `ModelError` or `DomainError`."""
     _check_places(args)
     line_format = open_format(args.line_format, args.rewards)
     steps = 0 if args.rollouts == STANDARD else _count_steps(args, line_format, progress)
@@ -92,6 +92,8 @@ def run_judge_file(args: JudgeFileArgs, progress: Progress) -> JudgedFile:
     try:
         with progress.live(), open_rollouts(args.rollouts) as (file, *_):
             result = _judge_lines(args, again, judge, file, steps, progress)
+        if args.rollouts == STANDARD:
+            progress.log(f"stdin: {again.describe(result.trajectories)}")
         os.replace(args.partial, args.out)
     except OSError as error:
         raise RolloutsError(
@@ -112,6 +114,8 @@ def _count_steps(args: JudgeFileArgs, line_format: LineFormat, progress: Progres
         ):
             rollouts += 1
             steps += len(trajectory.steps)
+    if not rollouts:
+        raise RolloutsError(f"{args.rollouts}: the file is empty; write rollouts into it")
     progress.log(f"{args.rollouts}: {line_format.describe(rollouts)}, {steps} steps to judge")
     return steps
 

@@ -233,6 +233,8 @@ def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
         other = replace(asked, line_format=name, win_at=1.0, rewards=("won",))
         with pytest.raises(RolloutsError, match="--reward"):
             run_judge_file(other, QUIET)
+    with pytest.raises(RolloutsError, match="the file is empty"):
+        run_judge_file(request(tmp_path, []), QUIET)
     with pytest.raises(RolloutsError, match=r"choose a name without \.gz"):
         run_judge_file(request(tmp_path, out=tmp_path / "out.jsonl.gz"), QUIET)
     asked.out.touch()

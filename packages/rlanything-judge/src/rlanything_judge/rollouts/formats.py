@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ _CHATS = ("messages", "traj", "conversations", "conversation")
 _STEPS = ("steps", "trajectory", "traj")
 _RESPONSES = ("response", "model_output", "raw_output", "action")
 _GOALS = ("task_description", "goal", "instruction", "task")
+_GOAL = re.compile(r"[Yy]our task is to:? *(.+)")
 _NO_REWARDS = ("step", "advantage")
 """TRL's numeric columns that are not rewards."""
 _WON = ("won", "success", "reward", "score", "final_reward", "total_reward")
@@ -174,16 +176,16 @@ def _steps(turns: Sequence[Turn], first_shown: bool) -> list[dict[str, str]]:
 
 
 def _verl(line: Line) -> Chat:
-    return Chat([_message("user", line["input"]), _message("assistant", line["output"])])
+    return Chat([_message("user", line, "input"), _message("assistant", line, "output")])
 
 
 def _completion(line: Line) -> Chat:
     """Reads a prompt and a completion, each a text or messages (TRL, verifiers)."""
     prompt, written = line["prompt"], line["completion"] or []
     if isinstance(prompt, str):
-        prompt = [_message("user", prompt)]
+        prompt = [_message("user", line, "prompt")]
     if isinstance(written, str):
-        written = [_message("assistant", written)]
+        written = [_message("assistant", line, "completion")]
     sampled = [False] * len(prompt) + [message.get("role") == "assistant" for message in written]
     return Chat([*prompt, *written], sampled)
 
@@ -222,9 +224,9 @@ def _responses(line: Line) -> Chat:
     """Reads a request to OpenAI's Responses with its response, as NeMo Gym writes them."""
     request = line.get("responses_create_params", line.get("request", line))
     given, written = request["input"], line.get("response", line)["output"]
-    shown = [_message("user", given)] if isinstance(given, str) else _items(given)
+    shown = [_message("user", request, "input")] if isinstance(given, str) else _items(given)
     if request.get("instructions"):
-        shown.insert(0, _message("system", request["instructions"]))
+        shown.insert(0, _message("system", request, "instructions"))
     written = _items(written)
     sampled = [False] * len(shown) + [message["role"] == "assistant" for message in written]
     return Chat([*shown, *written], sampled, left_out=_tools(request))
@@ -282,32 +284,31 @@ def _acts(line: Line) -> Chat:
     steps = line[next((key for key in _STEPS if isinstance(line.get(key), list)), _STEPS[0])]
     initial = line.get("initial_observation")
     after = initial is not None and bool(steps) and steps[0]["observation"] != initial
-    messages = [_message("user", initial)] if after else []
+    messages = [_message("user", line, "initial_observation")] if after else []
     for i, step in enumerate(steps, start=1):
-        written = next((step[key] for key in _RESPONSES if isinstance(step.get(key), str)), None)
-        if written is None:
-            raise FormatError(f"step {i}: {_RESPONSES[-1]!r} is missing")
-        if "observation" not in step:
-            raise FormatError(f"step {i}: 'observation' is missing")
-        shown = _message("user", step["observation"])
-        thought = step.get("thought") or step.get("reasoning")
-        answer = {**_message("assistant", written), "reasoning": thought}
+        key = next((key for key in _RESPONSES if isinstance(step.get(key), str)), _RESPONSES[-1])
+        try:
+            shown, answer = _message("user", step, "observation"), _message("assistant", step, key)
+        except (FormatError, KeyError) as fault:
+            raise FormatError(f"step {i}: {missing(fault)}") from fault
+        answer["reasoning"] = step.get("thought") or step.get("reasoning")
         messages += [answer, shown] if after else [shown, answer]
     if not after and steps and "next_observation" in steps[-1]:
-        messages.append(_message("user", steps[-1]["next_observation"]))
+        messages.append(_message("user", steps[-1], "next_observation"))
     return Chat(messages, instruction=_goal(line, messages))
 
 
 def _goal(line: Line, messages: Sequence[Line]) -> str:
-    """Returns the goal of a game: the one that the record names, or the last line of what was
-    shown first."""
+    """Returns the goal of a game: the one that the record names, the one in what was shown first,
+    or all of that."""
     for key in _GOALS:
         goal = line.get(key)
         goal = goal.get("text") if isinstance(goal, Mapping) else goal
         if isinstance(goal, str):
             return goal
     first = messages[0]["content"] if messages else ""
-    return first.strip().splitlines()[-1].removeprefix("Your task is to: ") if first.strip() else ""
+    named = _GOAL.search(first)
+    return named[1] if named else first
 
 
 def _sum_of_steps(line: Line) -> float | None:
@@ -449,10 +450,11 @@ def _first(line: Line, *paths: str) -> Any:
     return None
 
 
-def _message(role: str, content: Any) -> dict[str, Any]:
-    if not isinstance(content, str):
-        raise FormatError(f"{reprlib.repr(content)} is not a text")
-    return {"role": role, "content": content}
+def _message(role: str, line: Line, key: str) -> dict[str, Any]:
+    """Returns a message of the text that a record has at a key."""
+    if not isinstance(line[key], str):
+        raise FormatError(f"{key!r} is {reprlib.repr(line[key])}, no text")
+    return {"role": role, "content": line[key]}
 
 
 def _tools(line: Line) -> dict[str, int] | None:
