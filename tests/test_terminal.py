@@ -99,12 +99,16 @@ def test_without_a_terminal_a_long_phase_says_every_minute_how_far_it_is(
     with progress.phase("short", 1, "page") as advance:
         now += 19
         advance(1)
+    now += 50
+    with progress.phase("report", 1, "page"):
+        pass
     assert file.getvalue().splitlines() == [
         "judged: 2 of 10 judgements in 30 s, 0.1/s",
         "judged: 7 of 10 judgements in 105 s, 0.1/s",
         "judged: 10 judgements in 150 s",
         "read: 1048576 of 4194304 bytes in 21 s, 49932/s",
         "read: 1048576 bytes in 21 s",
+        "report: begins, 1 page",
     ]
 
 

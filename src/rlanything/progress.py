@@ -23,7 +23,8 @@ from rlanything.terminal import Terminal, one_line
 LONG_SECONDS = 20.0
 """Without a terminal, longer phases are logged as a line."""
 EVERY_SECONDS = 60.0
-"""Without a terminal, a phase that goes on is logged this often after `LONG_SECONDS`."""
+"""Without a terminal, a phase that goes on is logged this often after `LONG_SECONDS`, and so is a
+phase that begins this long after the last line."""
 
 
 class RunWarning(UserWarning):
@@ -37,6 +38,7 @@ class Progress:
         self.console = console
         self.seconds: dict[str, float] = {}
         """Seconds by phase since the last `pop_seconds`."""
+        self._last_line = time.perf_counter()
         self._bars = bars.Progress(
             SpinnerColumn(),
             TextColumn("{task.description:<16}", markup=False),
@@ -81,6 +83,8 @@ class Progress:
         begun = time.perf_counter()
         task = self._bars.add_task(one_line(name), total=total, unit=one_line(unit), rate="")
         reached, next_line = 0, begun + LONG_SECONDS
+        if begun - self._last_line > EVERY_SECONDS and not self.console.is_terminal:
+            self.log(f"{name}: begins{f', {total} {unit}' if total else ''}")
 
         def show(done: int, total: int) -> None:
             nonlocal reached, next_line
@@ -121,6 +125,7 @@ class Progress:
         self.console.print(
             text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=kept
         )
+        self._last_line = time.perf_counter()
 
     def pop_seconds(self) -> dict[str, float]:
         """Returns the seconds by phase since the last call."""

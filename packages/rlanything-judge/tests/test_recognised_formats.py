@@ -295,7 +295,8 @@ def test_both_commands_say_what_they_recognised(
 def test_real_files_are_read_whole(
     file: str, name: str, rollouts: int, steps: int, won: int, reward: tuple[str, ...]
 ) -> None:
-    read_as, entries = read(Path(DATA, file), *reward)
+    [path] = Path(DATA).rglob(file)
+    read_as, entries = read(path, *reward)
     assert (read_as.name, len(entries)) == (name, rollouts)
     assert sum(len(entry["steps"]) for entry in entries) == steps
     assert sum(entry["outcome"] == 1 for entry in entries) == won

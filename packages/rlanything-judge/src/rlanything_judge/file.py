@@ -83,7 +83,8 @@ def run_judge_file(args: JudgeFileArgs, progress: Progress) -> JudgedFile:
     order. Trajectories that were judged before an interruption are not judged again.
 
     A file, unlike stdin, is read to its end before the judge is loaded: a bad line is refused, and
-    what was recognised is logged. Raises `RolloutsError`, `RecipeError`, `ModelError` or `DomainError`."""
+    what was recognised is logged. Raises `RolloutsError`, `RecipeError`, `ModelError` or
+    `DomainError`."""
     _check_places(args)
     line_format = open_format(args.line_format, args.rewards)
     steps = 0 if args.rollouts == STANDARD else _count_steps(args, line_format, progress)
