@@ -1,7 +1,7 @@
 """Formats of other frameworks' rollouts: one table, with a small reader for each.
 
-A reader makes a `Chat` of a record; `LineFormat` makes of that the object that a judge reads, and
-recognises the format of a file by the keys of its first record.
+A reader makes a `ChatRollout` of a record; `LineFormat` makes of that the object that a judge
+reads, and recognises the format of a file by the keys of its first record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from rlanything_judge.rollouts.messages import Chat, FormatError, Line, Turn, missing, turns_of
+from rlanything_judge.rollouts.messages import (
+    ChatRollout,
+    FormatError,
+    Line,
+    Turn,
+    missing,
+    turns_of,
+)
 
 __all__ = ["AUTO", "FORMATS", "OWN", "FormatError", "LineFormat", "parquet_lines"]
 
@@ -38,7 +45,7 @@ _WON = ("won", "success", "reward", "score", "final_reward", "total_reward")
 class Format:
     """A format of rollouts: one record is one rollout."""
 
-    read: Callable[[Line], Chat]
+    read: Callable[[Line], ChatRollout]
     keys: tuple[str, ...]
     """Keys by which a record is recognised: `a.b` is the key b of a, or of the first member of
     the list a; `a|b` is either."""
@@ -175,11 +182,11 @@ def _steps(turns: Sequence[Turn], first_shown: bool) -> list[dict[str, str]]:
     ]
 
 
-def _verl(line: Line) -> Chat:
-    return Chat([_message("user", line, "input"), _message("assistant", line, "output")])
+def _verl(line: Line) -> ChatRollout:
+    return ChatRollout([_message("user", line, "input"), _message("assistant", line, "output")])
 
 
-def _completion(line: Line) -> Chat:
+def _completion(line: Line) -> ChatRollout:
     """Reads a prompt and a completion, each a text or messages (TRL, verifiers)."""
     prompt, written = line["prompt"], line["completion"] or []
     if isinstance(prompt, str):
@@ -187,12 +194,12 @@ def _completion(line: Line) -> Chat:
     if isinstance(written, str):
         written = [_message("assistant", line, "completion")]
     sampled = [False] * len(prompt) + [message.get("role") == "assistant" for message in written]
-    return Chat([*prompt, *written], sampled)
+    return ChatRollout([*prompt, *written], sampled)
 
 
-def _trace(line: Line) -> Chat:
+def _trace(line: Line) -> ChatRollout:
     nodes = _one_trace(line)["nodes"]
-    return Chat(
+    return ChatRollout(
         [node["message"] for node in nodes],
         [bool(node.get("sampled")) for node in nodes],
         [node.get("parent") for node in nodes],
@@ -206,21 +213,21 @@ def _one_trace(line: Line) -> Line:
     return traces[0]
 
 
-def _chat(line: Line, keys: Sequence[str] = _CHATS) -> Chat:
+def _chat(line: Line, keys: Sequence[str] = _CHATS) -> ChatRollout:
     key = next((key for key in keys if key in line), keys[0])
-    return Chat(line[key], left_out=_tools(line))
+    return ChatRollout(line[key], left_out=_tools(line))
 
 
-def _call_log(line: Line) -> Chat:
+def _call_log(line: Line) -> ChatRollout:
     """Reads a request to OpenAI's Chat Completions with its response."""
     request, choices = line.get("request", line), line.get("response", line)["choices"]
     if len(choices) != 1:
         raise FormatError(f"{len(choices)} choices: one can be judged")
     messages = [*request["messages"], choices[0]["message"]]
-    return Chat(messages, [False] * (len(messages) - 1) + [True], left_out=_tools(request))
+    return ChatRollout(messages, [False] * (len(messages) - 1) + [True], left_out=_tools(request))
 
 
-def _responses(line: Line) -> Chat:
+def _responses(line: Line) -> ChatRollout:
     """Reads a request to OpenAI's Responses with its response, as NeMo Gym writes them."""
     request = line.get("responses_create_params", line.get("request", line))
     given, written = request["input"], line.get("response", line)["output"]
@@ -229,7 +236,7 @@ def _responses(line: Line) -> Chat:
         shown.insert(0, _message("system", request, "instructions"))
     written = _items(written)
     sampled = [False] * len(shown) + [message["role"] == "assistant" for message in written]
-    return Chat([*shown, *written], sampled, left_out=_tools(request))
+    return ChatRollout([*shown, *written], sampled, left_out=_tools(request))
 
 
 def _items(items: Sequence[Line]) -> list[dict[str, Any]]:
@@ -267,7 +274,7 @@ def _item(item: Line) -> dict[str, Any]:
     return {"role": role, "content": list(content), "tool_calls": calls}
 
 
-def _swe_agent(line: Line) -> Chat:
+def _swe_agent(line: Line) -> ChatRollout:
     history = line["history"]
     own = [message for message in history if not message.get("is_demo")]
     demonstrations = len(history) - len(own)
@@ -275,10 +282,10 @@ def _swe_agent(line: Line) -> Chat:
     config = line.get("replay_config") or {}
     config = json.loads(config) if isinstance(config, str) else config  # text since release 1.0
     name = _first(config, "problem_statement.id")
-    return Chat(own, task=None if name is None else str(name), left_out=left_out)
+    return ChatRollout(own, task=None if name is None else str(name), left_out=left_out)
 
 
-def _acts(line: Line) -> Chat:
+def _acts(line: Line) -> ChatRollout:
     """Reads steps of an observation and an action, as in traces of AlfWorld. Observations come
     after actions in traces that keep the initial one apart."""
     steps = line[next((key for key in _STEPS if isinstance(line.get(key), list)), _STEPS[0])]
@@ -295,7 +302,7 @@ def _acts(line: Line) -> Chat:
         messages += [answer, shown] if after else [shown, answer]
     if not after and steps and "next_observation" in steps[-1]:
         messages.append(_message("user", steps[-1], "next_observation"))
-    return Chat(messages, instruction=_goal(line, messages))
+    return ChatRollout(messages, instruction=_goal(line, messages))
 
 
 def _goal(line: Line, messages: Sequence[Line]) -> str:
@@ -419,9 +426,9 @@ def _all_keys() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _lacking(line: Line, keys: Sequence[str]) -> tuple[float, str]:
     """Returns the share of keys that a record lacks, and the first of them."""
-    found = [max(_reached(line, path) for path in key.split("|")) for key in keys]
-    lacking = [key.partition("|")[0] for key, share in zip(keys, found, strict=True) if share < 1]
-    return 1 - sum(found) / len(keys), lacking[0] if lacking else ""
+    shares = [max(_reached(line, path) for path in key.split("|")) for key in keys]
+    lacking = [key.partition("|")[0] for key, share in zip(keys, shares, strict=True) if share < 1]
+    return 1 - sum(shares) / len(keys), lacking[0] if lacking else ""
 
 
 def _reached(value: Any, path: str) -> float:

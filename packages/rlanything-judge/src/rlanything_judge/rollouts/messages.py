@@ -1,7 +1,7 @@
 """Steps of a rollout from its messages, with one rule for texts, tool calls and reasoning.
 
-Every format is read as a `Chat` first. A message of the model is a step; what was shown since the
-answer before it is its observation, what follows is its next observation.
+Every format is read as a `ChatRollout` first. A message of the model is a step; what was shown
+since the answer before it is its observation, what follows is its next observation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class FormatError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class ChatRollout:
     """A rollout as messages, in the order in which they were shown or written."""
 
     messages: Sequence[Line]
@@ -72,7 +72,7 @@ def missing(fault: Exception) -> str:
     return f"{fault.args[0]!r} is missing" if isinstance(fault, KeyError) else f"{fault}"
 
 
-def turns_of(chat: Chat) -> tuple[list[Turn], Counter[str]]:
+def turns_of(chat: ChatRollout) -> tuple[list[Turn], Counter[str]]:
     """Returns the steps of a chat, and counts of what has no text, by type. Raises `FormatError`
     that names the message at fault."""
     messages, dropped = list[Line](), Counter(chat.left_out or {})
