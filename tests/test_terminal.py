@@ -83,6 +83,36 @@ def test_bars_take_no_markup_from_the_names_of_phases() -> None:
     assert "\x07" not in file.getvalue()
 
 
+def test_without_a_terminal_a_long_phase_says_every_minute_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("rlanything.progress.time.perf_counter", lambda: now)
+    file = io.StringIO()
+    progress = Progress(Console(file=file, width=20))
+    with progress.live(), progress.phase("judged", 10, "judgements") as advance:
+        for _ in range(10):
+            now += 15
+            advance(1)
+    with progress.bytes_phase("read") as show:
+        now += 21
+        show(1 << 20, 1 << 22)
+    with progress.phase("short", 1, "page") as advance:
+        now += 19
+        advance(1)
+    now += 50
+    with progress.phase("report", 1, "page"):
+        pass
+    assert file.getvalue().splitlines() == [
+        "judged: 2 of 10 judgements in 30 s, 0.1/s",
+        "judged: 7 of 10 judgements in 105 s, 0.1/s",
+        "judged: 10 judgements in 150 s",
+        "read: 1048576 of 4194304 bytes in 21 s, 49932/s",
+        "read: 1048576 bytes in 21 s",
+        "report: begins, 1 page",
+    ]
+
+
 def test_lines_of_a_text_stay_lines_and_a_line_stays_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -22,6 +22,9 @@ from rlanything.terminal import Terminal, one_line
 
 LONG_SECONDS = 20.0
 """Without a terminal, longer phases are logged as a line."""
+EVERY_SECONDS = 60.0
+"""Without a terminal, a phase that goes on is logged this often after `LONG_SECONDS`, and so is a
+phase that begins this long after the last line."""
 
 
 class RunWarning(UserWarning):
@@ -35,6 +38,7 @@ class Progress:
         self.console = console
         self.seconds: dict[str, float] = {}
         """Seconds by phase since the last `pop_seconds`."""
+        self._last_line = time.perf_counter()
         self._bars = bars.Progress(
             SpinnerColumn(),
             TextColumn("{task.description:<16}", markup=False),
@@ -57,31 +61,50 @@ class Progress:
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         """Shows a phase of `total` units; yields a callback for each number of units done."""
+        with self._phase(name, total, unit) as show:
+            done = 0
+
+            def advance(count: int) -> None:
+                nonlocal done
+                done += count
+                show(done, total)
+
+            yield advance
+
+    @contextmanager
+    def bytes_phase(self, name: str) -> Iterator[Callable[[int, int], None]]:
+        """Shows a phase in bytes; yields a callback for (bytes done, total bytes)."""
+        with self._phase(name, 0, "bytes") as show:
+            yield show
+
+    @contextmanager
+    def _phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int, int], None]]:
+        """Yields a callback for (units done, total units; 0 if the total is unknown)."""
         begun = time.perf_counter()
         task = self._bars.add_task(one_line(name), total=total, unit=one_line(unit), rate="")
-        done = 0
+        reached, next_line = 0, begun + LONG_SECONDS
+        if begun - self._last_line > EVERY_SECONDS and not self.console.is_terminal:
+            self.log(f"{name}: begins{f', {total} {unit}' if total else ''}")
 
-        def advance(count: int) -> None:
-            nonlocal done
-            done += count
-            rate = done / max(time.perf_counter() - begun, 1e-9)
-            self._bars.update(task, completed=done, rate=f"{rate:.{0 if rate >= 10 else 1}f}/s")
+        def show(done: int, total: int) -> None:
+            nonlocal reached, next_line
+            reached, now = done, time.perf_counter()
+            rate = done / max(now - begun, 1e-9)
+            speed = f"{rate:.{0 if rate >= 10 else 1}f}/s"
+            self._bars.update(task, completed=done, total=total, rate=speed)
+            if now > next_line and done != total and not self.console.is_terminal:
+                next_line = now + EVERY_SECONDS
+                reach = f"{done} of {total}" if total else f"{done}"
+                self.log(f"{name}: {reach} {unit} in {now - begun:.0f} s, {speed}")
 
         try:
-            yield advance
+            yield show
         finally:
             self._bars.remove_task(task)
             seconds = time.perf_counter() - begun
             self.seconds[name] = self.seconds.get(name, 0.0) + seconds
             if seconds > LONG_SECONDS and not self.console.is_terminal:
-                self.log(f"{name}: {done} {unit} in {seconds:.0f} s")
-
-    @contextmanager
-    def bytes_phase(self, name: str) -> Iterator[Callable[[int, int], None]]:
-        """Shows a phase in bytes; yields a callback for (bytes done, total bytes)."""
-        with self.phase(name, 0, "bytes") as _:
-            task = self._bars.task_ids[-1]
-            yield lambda done, total: self._bars.update(task, completed=done, total=total)
+                self.log(f"{name}: {reached} {unit} in {seconds:.0f} s")
 
     def log(self, line: str) -> None:
         """Prints a permanent line."""
@@ -96,7 +119,13 @@ class Progress:
 
     def _print(self, line: str, style: str | None) -> None:
         # Literal on any console: a line may quote a model, a task or a file name.
-        self.console.print(one_line(line), style=style, markup=False, emoji=False, highlight=False)
+        # Whole in a file, where a reader may search for it.
+        kept = not self.console.is_terminal
+        text = one_line(line)
+        self.console.print(
+            text, style=style, markup=False, emoji=False, highlight=False, soft_wrap=kept
+        )
+        self._last_line = time.perf_counter()
 
     def pop_seconds(self) -> dict[str, float]:
         """Returns the seconds by phase since the last call."""

@@ -87,6 +87,20 @@ def test_a_text_of_trl_is_one_step_and_a_trace_is_an_episode_too() -> None:
     assert LineFormat("prime-rl")(trace)["steps"] == STEPS
 
 
+def test_records_of_training_are_recognised() -> None:
+    [trace] = prime_rl()["traces"]
+    for record, name in (
+        (verl(), "verl"),
+        (trl(), "trl"),
+        (trl(prompt="2+2?", completion="4"), "trl"),
+        (prime_rl(), "prime-rl"),
+        (trace, "prime-rl"),
+    ):
+        read = LineFormat()
+        assert read(record) == LineFormat(name)(record)
+        assert (read.name, read.foreign) == (name, True)
+
+
 def test_rewards_of_trl_are_named_where_several_columns_are_numbers() -> None:
     row = trl(length=120, style=-0.5, none=None)
     with pytest.raises(FormatError, match="the columns won, length, style are numbers") as refused:
@@ -97,11 +111,25 @@ def test_rewards_of_trl_are_named_where_several_columns_are_numbers() -> None:
     for missing in (["none"], ["other"]):
         with pytest.raises(FormatError):
             LineFormat("trl", missing)(row)
-    with pytest.raises(FormatError, match="no column 'wno'"):
+    with pytest.raises(FormatError, match="there is no 'wno'"):
         LineFormat("trl", ["wno"])(row)
-    for name, rewards in {"verl": ["won"], "trl": ["won=x"]}.items():
+    for name, rewards in {"rlanything": ["won"], "trl": ["won=x"]}.items():
         with pytest.raises(FormatError, match="--reward"):
             LineFormat(name, rewards)
+
+
+def test_a_reward_is_any_key_of_a_record_or_one_number_for_all() -> None:
+    line = {"messages": CHAT + SAID, "metadata": {"resolved": True, "grade": "0.25"}}
+    resolved = LineFormat("chat", ["metadata.resolved"])(line)
+    assert (resolved["reward"], resolved["outcome"]) == (1, 1)
+    assert LineFormat("chat", ["metadata.resolved=2", "metadata.grade"])(line)["reward"] == 2.25
+    assert LineFormat("chat", ["0.5"])(line)["reward"] == 0.5
+    assert "outcome" not in LineFormat("verl", ["0.5"])(verl())
+    with pytest.raises(FormatError, match=r"there is no 'metadata\.grades'"):
+        LineFormat("chat", ["metadata.grades"])(line)
+    with pytest.raises(FormatError, match="'reward' is '1', no number") as refused:
+        LineFormat("chat")({**line, "reward": "1"})
+    assert "--reward KEY, or say with --reward 1" in refused.value.remedy
 
 
 def test_a_conversation_that_was_cut_shows_each_answer_what_came_before_it() -> None:
@@ -266,9 +294,24 @@ def test_a_file_may_be_one_list_of_records(tmp_path: Path) -> None:
         lines(path, json.dumps([record, {}], indent=1))
     with pytest.raises(RolloutsError, match="the list on line 1: "):
         lines(path, json.dumps([record], indent=1)[:-1])
-    for text in (json.dumps(record, indent=1), json.dumps({"all": [record]}, indent=1)):
-        with pytest.raises(RolloutsError, match="one JSON document, not one object a line; write"):
-            lines(path, text)
+
+
+def test_a_file_may_be_documents_of_several_lines(tmp_path: Path) -> None:
+    path = tmp_path / "1.json"
+    step = {"observation": "", "response": "a", "next_observation": ""}
+    record = {"task": "t", "trajectory": 1, "instruction": "Go.", "outcome": 1, "steps": [step]}
+    whole = json.dumps(record, indent=1)
+    for text, count in ((whole, 1), (f"\ufeff{whole}\n\n{whole}\n", 2)):
+        assert [place.number for place, *_ in lines(path, text)] == [*range(1, count + 1)]
+    with pytest.raises(RolloutsError, match="record 1: there is no 'task'; write it as"):
+        lines(path, json.dumps({"all": [record]}, indent=1))
+    for cut in (-1, -20, 40):
+        with pytest.raises(RolloutsError, match="the document on line 1: not complete, and the"):
+            lines(path, whole[:cut])
+    with pytest.raises(RolloutsError, match=r"document on line 1: not JSON \(.*, line 2\); write"):
+        lines(path, whole.replace(",", ";", 1))
+    with pytest.raises(RolloutsError, match=rf"\(.*, line {whole.count(chr(10)) + 4}\); write"):
+        lines(path, f"{whole}\n\n{whole.replace(',', ';', 1)}")
 
 
 def test_a_reward_that_misses_the_whole_by_rounding_wins(tmp_path: Path) -> None:
@@ -286,7 +329,7 @@ def test_the_line_of_a_file_is_named(tmp_path: Path) -> None:
     path.write_text(f"{json.dumps(verl())}\n{json.dumps({'input': 'x'})}\n")
     with (
         open_rollouts(path) as (file, *_),
-        pytest.raises(RolloutsError, match=r"line 2: not of this format \(no 'output'\)"),
+        pytest.raises(RolloutsError, match=r"line 2: .* of verl \('output' is missing\)"),
     ):
         list(read_texts(path, file, lambda done: None, 0.5, LineFormat("verl")))
 

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,13 @@ from rlanything.roles.judges.base import Judge
 from rlanything.roles.judges.llm import LLMJudge
 from rlanything.seeds import derive
 from rlanything.strict_json import finite_json
-from rlanything_judge.rollouts.formats import FormatError, LineFormat
+from rlanything_judge.rollouts.formats import AUTO, LineFormat
 from rlanything_judge.rollouts.lines import (
+    STANDARD,
     FilePlace,
     RolloutsError,
     limited_lines,
+    open_format,
     open_rollouts,
     read_texts,
 )
@@ -44,10 +46,10 @@ class JudgeFileArgs:
     seed: int = 0
     win_at: float | None = None
     """Smallest `reward` of a line that counts as a win; None: the line has its outcome."""
-    line_format: str | None = None
-    """A name in `FORMATS`; None: lines in the format of `TEXT_SHAPE`."""
+    line_format: str = AUTO
+    """A name in `FORMATS`, OWN for lines in the format of `TEXT_SHAPE`, or AUTO."""
     rewards: tuple[str, ...] = ()
-    """Columns of such lines that are rewards; see `LineFormat`."""
+    """Keys of the reward in records of other frameworks; see `LineFormat`."""
 
     @property
     def partial(self) -> Path:
@@ -80,13 +82,19 @@ def run_judge_file(args: JudgeFileArgs, progress: Progress) -> JudgedFile:
     """Writes every line of the rollouts with `scores` and `judgements` at each step, in the same
     order. Trajectories that were judged before an interruption are not judged again.
 
-    Raises `RolloutsError`, `RecipeError`, `ModelError` or `DomainError`."""
+    A file, unlike stdin, is read to its end before the judge is loaded: a bad line is refused, and
+    what was recognised is logged. Raises `RolloutsError`, `RecipeError`, `ModelError` or
+    `DomainError`."""
     _check_places(args)
-    line_format = _line_format(args)  # refused before a judge is loaded
+    line_format = open_format(args.line_format, args.rewards)
+    steps = 0 if args.rollouts == STANDARD else _count_steps(args, line_format, progress)
+    again = open_format(line_format.name, args.rewards)
     judge = args.judge.open(progress)
     try:
-        with progress.live(), open_rollouts(args.rollouts) as opened:
-            result = _judge_lines(args, line_format, judge, opened, progress)
+        with progress.live(), open_rollouts(args.rollouts) as (file, *_):
+            result = _judge_lines(args, again, judge, file, steps, progress)
+        if args.rollouts == STANDARD:
+            progress.log(f"stdin: {again.describe(result.trajectories)}")
         os.replace(args.partial, args.out)
     except OSError as error:
         raise RolloutsError(
@@ -96,20 +104,21 @@ def run_judge_file(args: JudgeFileArgs, progress: Progress) -> JudgedFile:
     return result
 
 
-def _line_format(args: JudgeFileArgs) -> LineFormat | None:
-    if args.line_format is None:
-        if args.rewards:
-            raise RolloutsError("--reward: names columns of --format trl; leave it out")
-        return None
-    if args.win_at is None:
-        raise RolloutsError(
-            "--format: such lines have rewards; say with --win-at from which one on an episode is "
-            "won, e.g. --win-at 1"
-        )
-    try:
-        return LineFormat(args.line_format, args.rewards)
-    except FormatError as error:
-        raise RolloutsError(str(error)) from error
+def _count_steps(args: JudgeFileArgs, line_format: LineFormat, progress: Progress) -> int:
+    """Returns the number of steps in the rollouts, and logs what they are. Raises `RolloutsError`
+    at the first bad line."""
+    rollouts = steps = 0
+    with open_rollouts(args.rollouts) as (file, *_):
+        lines = limited_lines(args.rollouts, file)
+        for *_, trajectory in read_texts(
+            args.rollouts, lines, lambda done: None, args.win_at, line_format
+        ):
+            rollouts += 1
+            steps += len(trajectory.steps)
+    if not rollouts:
+        raise RolloutsError(f"{args.rollouts}: the file is empty; write rollouts into it")
+    progress.log(f"{args.rollouts}: {line_format.describe(rollouts)}, {steps} steps to judge")
+    return steps
 
 
 def _check_places(args: JudgeFileArgs) -> None:
@@ -132,16 +141,17 @@ def _check_places(args: JudgeFileArgs) -> None:
 
 def _judge_lines(
     args: JudgeFileArgs,
-    line_format: LineFormat | None,
+    line_format: LineFormat,
     judge: Judge,
-    opened: tuple[Iterable[bytes], int, Callable[[], int]],
+    file: Iterable[bytes],
+    steps: int,
     progress: Progress,
 ) -> JudgedFile:
-    result, (file, size, position) = JudgedFile(), opened
-    seed = derive(args.seed, "judge")
+    """`steps`: number of steps in the file; 0 if it is unknown."""
+    result, seed = JudgedFile(), derive(args.seed, "judge")
     with (
         _without_remains(args.partial),
-        progress.bytes_phase("judged") as advance,
+        progress.phase("judged", steps * judge.samples, "judgements") as advance,
         args.partial.open("a+b") as target,
     ):
         _claim(target, args.partial)
@@ -153,13 +163,12 @@ def _judge_lines(
                 line.fail("not the trajectory that was judged before the interruption", remedy)
             _count(result, done["steps"])
             result.earlier += 1
-        advance(position(), size)
+        advance(result.judgements)
         while chunk := list(itertools.islice(entries, TOGETHER)):
-            judged = judge.judge([trajectory for *_, trajectory in chunk], seed, None)
+            judged = judge.judge([trajectory for *_, trajectory in chunk], seed, advance)
             for line in _lines(chunk, judged, result):
                 target.write(line)
             target.flush()
-            advance(position(), size)
     usage = judge.pop_usage() if isinstance(judge, LLMJudge) else {}
     result.cut, result.refused, result.empty = (
         usage.get(name, 0) for name in ("cut", "refused", "empty")

@@ -196,7 +196,10 @@ def test_a_dump_of_verl_becomes_what_feedback_reads(tmp_path: Path) -> None:
         {"input": f"{n % 2}+1?", "output": "> two", "gts": "", "score": n / 4, "step": 1}
         for n in range(4)
     ]
-    asked = replace(request(tmp_path, dump, domain="text"), line_format="verl", win_at=0.5)
+    asked = request(tmp_path, dump, domain="text")
+    with pytest.raises(RolloutsError, match=r"rollout of verl with reward 0\.0; say with --win-at"):
+        run_judge_file(asked, QUIET)
+    asked = replace(asked, win_at=0.5)
     assert run_judge_file(asked, QUIET).judgements == 12
     scored = read(asked.out)
     assert [each["outcome"] for each in scored] == [-1, -1, 1, 1]
@@ -223,14 +226,15 @@ def test_requests_that_cannot_be_met_are_one_line(tmp_path: Path) -> None:
         run_judge_file(request(tmp_path, name="guess", domain="text"), QUIET)
     with pytest.raises(RecipeError, match="there is no such run, recipe or folder"):
         run_judge_file(request(tmp_path, name="runs/nothing"), QUIET)
-    for name, win_at, said in (("verl", None, "--win-at"), ("x", 1.0, "use one of verl, trl")):
-        other = replace(asked, line_format=name, win_at=win_at)
+    for name, said in (("verl", "'input' is missing"), ("x", "use one of auto, rlanything, p")):
         with pytest.raises(RolloutsError, match=said):
-            run_judge_file(other, QUIET)
-    for name in (None, "verl"):
+            run_judge_file(replace(asked, line_format=name), QUIET)
+    for name in ("auto", "rlanything"):
         other = replace(asked, line_format=name, win_at=1.0, rewards=("won",))
         with pytest.raises(RolloutsError, match="--reward"):
             run_judge_file(other, QUIET)
+    with pytest.raises(RolloutsError, match="the file is empty"):
+        run_judge_file(request(tmp_path, []), QUIET)
     with pytest.raises(RolloutsError, match=r"choose a name without \.gz"):
         run_judge_file(request(tmp_path, out=tmp_path / "out.jsonl.gz"), QUIET)
     asked.out.touch()

@@ -11,7 +11,7 @@ from rlanything.commands.eval import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
 from rlanything.terminal import Terminal
-from rlanything_judge.commands.feedback import WIN_AT
+from rlanything_judge.commands.feedback import FORMAT, REWARD, WIN_AT
 
 if TYPE_CHECKING:
     from rlanything_judge.file import JudgedFile
@@ -40,7 +40,7 @@ def judge(
     rollouts: Annotated[
         Path,
         typer.Argument(
-            help="JSONL, one trajectory per line, with texts; .gz, .parquet, or - for stdin."
+            help="Rollouts: JSON or JSONL, in any --format; .gz, .parquet, or - for stdin."
         ),
     ],
     judge: JUDGE,
@@ -50,22 +50,17 @@ def judge(
     role: ROLE = None,
     seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
     win_at: WIN_AT = None,
-    line_format: Annotated[
-        str | None,
-        typer.Option("--format", help="Lines of verl, trl, prime-rl or chat; needs --win-at."),
-    ] = None,
-    reward: Annotated[
-        list[str] | None,
-        typer.Option(help="A column of --format trl that is a reward, or COLUMN=WEIGHT."),
-    ] = None,
+    line_format: FORMAT = "auto",
+    reward: REWARD = None,
     allow_code: ALLOW_CODE = False,
 ) -> None:
     """Have a judge score every step of rollouts from any framework.
 
-    Input lines: {"task", "trajectory", "instruction", "outcome": 1|-1, "steps": [{"observation",
-    "response", "next_observation"}, ...]}. Output lines are the same, in the same order, with
-    "scores" and "judgements" at each step: what `rlanything feedback` reads. Interrupted, the same
-    command goes on where it was.
+    Rollouts of verl, TRL, prime-rl, verifiers, tau-bench, SWE-agent, mini-SWE-agent, AlfWorld and
+    OpenAI are recognised. Own lines: {"task", "trajectory", "instruction", "outcome": 1|-1,
+    "steps": [{"observation", "response", "next_observation"}, ...]}. Output lines are of this
+    shape, in the same order, with "scores" and "judgements" at each step: what `rlanything
+    feedback` reads. Interrupted, the same command goes on where it was.
     """
     from rlanything_judge.file import JudgeFileArgs, run_judge_file
     from rlanything_judge.source import JudgeSource

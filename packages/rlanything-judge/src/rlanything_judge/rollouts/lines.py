@@ -14,7 +14,7 @@ import os
 import reprlib
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -101,6 +101,14 @@ def open_rollouts(path: Path) -> Iterator[tuple[Iterable[bytes], int, Callable[[
                 ) from error
 
 
+def open_format(name: str, rewards: Sequence[str]) -> LineFormat:
+    """Returns the format with this name, for one file. Raises RolloutsError."""
+    try:
+        return LineFormat(name, rewards)
+    except FormatError as error:
+        raise RolloutsError(str(error)) from error
+
+
 def limited_lines(path: Path, file: Iterable[bytes]) -> Iterator[bytes]:
     """Yields the lines of a file. Raises `RolloutsError` for a line that is too long (a packed file
     may have one of a thousand times its size), before all of it is in memory."""
@@ -119,14 +127,25 @@ def limited_lines(path: Path, file: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_rollouts(
-    path: Path, file: Iterable[bytes], progress: Callable[[int], None], win_at: float | None = None
+    path: Path,
+    file: Iterable[bytes],
+    progress: Callable[[int], None],
+    win_at: float | None = None,
+    line_format: LineFormat | None = None,
 ) -> Iterator[tuple[int, Rollout]]:
-    """Yields every trajectory with its line number; skips empty lines.
+    """Yields every trajectory with its line number; skips empty lines. Rollouts of another
+    framework have no scores.
 
-    `progress` is called with the bytes read, about once per MiB; `win_at`: as for `read_entries`.
-    Raises RolloutsError at the first line that does not have the shape of `SHAPE`."""
-    for line, entry in read_entries(path, file, SHAPE, progress, win_at):
-        yield line.number, _rollout(line, entry)
+    `progress` is called with the bytes read, about once per MiB; `win_at` and `line_format`: as for
+    `read_entries`. Raises RolloutsError at the first line that does not have the shape of
+    `SHAPE`."""
+    for line, entry in read_entries(path, file, SHAPE, progress, win_at, line_format):
+        if line_format is not None and line_format.foreign:
+            unjudged = _END * len(entry["steps"])
+            rollout = Rollout(entry["task"], entry["trajectory"], entry["outcome"], unjudged)
+        else:
+            rollout = _rollout(line, entry)
+        yield line.number, rollout
 
 
 def read_texts(
@@ -171,11 +190,12 @@ def read_entries(
     win_at: float | None = None,
     line_format: LineFormat | None = None,
 ) -> Iterator[tuple[FilePlace, dict[str, Any]]]:
-    """Yields the object of every non-empty line, or of every record if the file is one list. `task`
-    and `trajectory` (numbers become texts), `outcome` and `steps` (a list) have been checked.
+    """Yields the object of every non-empty line, or of every record if the file is one list or
+    holds documents of several lines. `task` and `trajectory` (numbers become texts), `outcome` and
+    `steps` (a list) have been checked.
 
     `progress` is called with the bytes read, about once per MiB; `win_at`: reward from which on an
-    episode counts as won; `line_format`: reads lines of another framework. Raises RolloutsError at
+    episode counts as won; `line_format`: reads records of other frameworks. Raises RolloutsError at
     the first bad line."""
     if win_at is not None and not math.isfinite(win_at):
         raise RolloutsError(f"--win-at is {win_at}: give the lowest reward that counts as won")
@@ -189,29 +209,58 @@ def read_entries(
             told = done
         if line.isspace():
             continue
-        if first and line.lstrip(codecs.BOM_UTF8).lstrip()[:1] == b"[":
-            whole = FilePlace(path, 1, shape, "the list on line")
-            for i, record in enumerate(_records(whole, line + b"".join(lines)), start=1):
+        if first and (records := _records(path, number, shape, line, lines)) is not None:
+            for i, record in enumerate(records, start=1):
                 place = FilePlace(path, i, shape, "record")
                 yield place, _checked(place, record, win_at, line_format)
             return
-        place = FilePlace(path, number, shape)
-        entry = _read(place, line, lines if first else ())
-        first = False
-        yield place, _checked(place, entry, win_at, line_format)
+        first, place = False, FilePlace(path, number, shape)
+        yield place, _checked(place, _read(place, line), win_at, line_format)
 
 
-def _records(place: FilePlace, text: bytes) -> list[Any]:
-    """Returns the members of a file that is one list."""
-    records = _read(place, text, ())
-    if type(records) is not list:
-        place.fail(f"a {type(records).__name__}, not a list")
+def _records(
+    path: Path, number: int, shape: str, line: bytes, rest: Iterable[bytes]
+) -> list[Any] | None:
+    """Returns the members of a file that is one list or a sequence of documents of several lines;
+    None if each line is a record. A list of messages is one record."""
+    begun = line.lstrip(codecs.BOM_UTF8).strip()
+    if begun[:1] == b"[":
+        place = FilePlace(path, number, shape, "the list on line")
+        records = _read(place, line + b"".join(rest))
+        if type(records) is not list:
+            place.fail(f"a {type(records).__name__}, not a list")
+        if records and all(type(each) is dict and "role" in each for each in records):
+            return [{"messages": records}]
+        return records
+    if begun[-1:] not in (b"{", b"[", b","):
+        return None
+    place, records = FilePlace(path, number, shape, "the document on line"), []
+    whole, decoder = _decoded(place, line + b"".join(rest)).rstrip(), json.JSONDecoder()
+    text = whole.lstrip()
+    while text:
+        try:
+            record, end = decoder.raw_decode(text)
+        except json.JSONDecodeError as error:
+            if error.pos >= len(text) or error.msg.startswith("Unterminated"):
+                place.fail("not complete, and the file ends", "write the file again")
+            at = number - 1 + whole.count("\n") - text.count("\n") + error.lineno
+            place.fail(f"not JSON ({error.msg}, line {at})", _remedy(place))
+        except (ValueError, RecursionError) as error:
+            place.fail(f"not readable ({error})")
+        records.append(record)
+        text = text[end:].lstrip()
     return records
 
 
-def _read(place: FilePlace, line: bytes, rest: Iterable[bytes]) -> Any:
-    """Returns the JSON of a line. `rest`: the lines after it, which are read if this one is not
-    JSON, because they may belong to the same document."""
+def _decoded(place: FilePlace, text: bytes) -> str:
+    try:
+        return text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place.fail(f"byte {error.start + 1} is not UTF-8", "save the file as UTF-8")
+
+
+def _read(place: FilePlace, line: bytes) -> Any:
+    """Returns the JSON of a line."""
     fail, last = place.fail, not line.endswith(b"\n")
     try:
         return json.loads(line.decode("utf-8-sig" if place.number == 1 else "utf-8"))
@@ -222,19 +271,9 @@ def _read(place: FilePlace, line: bytes, rest: Iterable[bytes]) -> Any:
     except json.JSONDecodeError as error:
         if last:
             fail("not complete, and the file ends", "remove the line or write the file again")
-        if line.rstrip()[-1:] in b"{[," and _is_json(line + b"".join(rest)):
-            fail("one JSON document, not one object a line", _remedy(place))
         fail(f"not JSON ({error.msg}, column {error.colno})", _remedy(place))
     except (ValueError, RecursionError) as error:  # a number or nesting beyond Python's limits
         fail(f"not readable ({error})")
-
-
-def _is_json(text: bytes) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _remedy(place: FilePlace) -> str:
@@ -255,6 +294,11 @@ def _checked(
             fail(str(error), error.remedy)
     if win_at is not None:
         entry["outcome"] = _outcome(place, entry.get("reward"), win_at)
+    elif line_format is not None and line_format.foreign and "outcome" not in entry:
+        fail(
+            f"a rollout of {line_format.name} with reward {reprlib.repr(entry['reward'])}",
+            "say with --win-at from which reward on an episode is won, e.g. --win-at 1",
+        )
     for key in ("task", "trajectory", "outcome", "steps"):
         if key not in entry:
             fail(f"there is no {key!r}")

@@ -32,10 +32,12 @@ import numpy as np
 
 from rlanything.algorithm.feedback import FeedbackSettings, Floats
 from rlanything.algorithm.signals import task_signals
+from rlanything_judge.rollouts.formats import LineFormat
 from rlanything_judge.rollouts.lines import (
     PACKED,
     SHAPE,
     STANDARD,
+    Rollout,
     RolloutsError,
     limited_lines,
     open_rollouts,
@@ -86,13 +88,15 @@ def write_signals(
     *,
     overwrite: bool = False,
     win_at: float | None = None,
+    line_format: LineFormat | None = None,
 ) -> Summary:
     """Writes the signals of every trajectory in `rollouts` to `out`, in the same order. `.gz` files
     are packed, `-` is stdin or stdout.
 
     `progress` is called with (bytes done, total bytes); the total is twice the file size, once to
     read it and once for its signals. The output gets its name once it is complete. `win_at`: reward
-    from which on an episode counts as won. Raises RolloutsError."""
+    from which on an episode counts as won; `line_format`: reads records of other frameworks, whose
+    steps have no scores and count by the outcome alone. Raises RolloutsError."""
     if needed := settings.advantage.needs:
         raise RolloutsError(
             f"advantage {settings.advantage.name} needs {needed[0]}, which these lines lack: "
@@ -102,7 +106,10 @@ def write_signals(
     with open_rollouts(rollouts) as (file, size, position):
         told = progress if size else lambda done, total: None
         lines = limited_lines(rollouts, file)
-        groups = _read_groups(rollouts, lines, lambda done: told(position(), 2 * size), win_at)
+        rows = read_rollouts(
+            rollouts, lines, lambda done: told(position(), 2 * size), win_at, line_format
+        )
+        groups = _read_groups(rollouts, rows)
     try:
         with _writing(out) as target:
             scratch = None if out == STANDARD else out.parent
@@ -156,12 +163,11 @@ def _check_paths(rollouts: Path, out: Path, overwrite: bool) -> None:
             raise RolloutsError(f"{out}: exists already; remove it, or overwrite it with --force")
 
 
-def _read_groups(
-    path: Path, file: Iterable[bytes], progress: Callable[[int], None], win_at: float | None
-) -> dict[str, _Group]:
-    """Returns the trajectories by task. Raises RolloutsError if one occurs twice."""
+def _read_groups(path: Path, rows: Iterable[tuple[int, Rollout]]) -> dict[str, _Group]:
+    """Returns the trajectories by task. `rows`: each with its line number. Raises RolloutsError if
+    one occurs twice."""
     groups: dict[str, _Group] = {}
-    for place, (number, rollout) in enumerate(read_rollouts(path, file, progress, win_at)):
+    for place, (number, rollout) in enumerate(rows):
         group = groups.setdefault(rollout.task, _Group())
         first = group.ids.setdefault(rollout.trajectory, len(group.lines))
         if first < len(group.lines):
