@@ -165,8 +165,8 @@ def prepared_opening(listed: Sequence[ListedTask]) -> Iterator[str]:
     yield "# The paper's prepared desktop tasks on this machine\n"
     yield f"Written by `{SCRIPT} --prepared`: each task once, with each of its goals."
     yield f"The paper prepared {len(listed)} tasks for adaptation. {len(listed) - len(local)} need"
-    yield "files or pages from outside; `python -m rlanything_osworld.dataset FOLDER` names each file"
-    yield f"and its place. Of the other {len(local)} these {len(barred)} cannot be played here:\n"
+    yield "files or pages from outside; `python -m rlanything_osworld.dataset FOLDER` names each"
+    yield f"file and its place. Of the other {len(local)} these {len(barred)} cannot be played here:\n"
     yield "| application | task | reason |\n|---|---|---|"
     for each, obstacle in sorted(barred, key=lambda pair: (pair[0].application, pair[0].id)):
         yield f"| {each.application} | {each.id} | {obstacle.reason} |"

@@ -30,7 +30,7 @@ from rlanything.records import (
     Task,
 )
 from rlanything_osworld.actions import ACTION_MARKER, USAGE, Notation
-from rlanything_osworld.dataset import dataset_tasks, downloads
+from rlanything_osworld.dataset import LISTS, dataset_tasks, downloads
 from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
 from rlanything_osworld.evaluation import Evaluators, find_python
 from rlanything_osworld.experts import labels, next_action
@@ -144,7 +144,8 @@ class OSWorld(ScreenDomain):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, screen_size=self._options.size)
+        size = self._options.size
+        return replace(super().capabilities, screen_size=size, whole_splits=LISTS)
 
     def environment(self) -> DesktopEnvironment:
         desktops = None
