@@ -131,7 +131,7 @@ def page(results: Sequence[TriedTask], opening: Sequence[str]) -> Iterator[str]:
     """Yields the lines of the page: the opening, a summary, the table."""
     yield from opening
     yield "\nA score of 0 is weak evidence: a set-up that failed without a word scores 0 too.\n"
-    yield "| what became of it | tasks |\n|---|---|"
+    yield "| what became of it | count |\n|---|---|"
     for what, count in sorted(Counter(each.what for each in results).items()):
         yield f"| {what} | {count} |"
     won = {each.id: each for each in results if each.won}.values()
@@ -166,7 +166,8 @@ def prepared_opening(listed: Sequence[ListedTask]) -> Iterator[str]:
     yield f"Written by `{SCRIPT} --prepared`: each task once, with each of its goals."
     yield f"The paper prepared {len(listed)} tasks for adaptation. {len(listed) - len(local)} need"
     yield "files or pages from outside; `python -m rlanything_osworld.dataset FOLDER` names each"
-    yield f"file and its place. Of the other {len(local)} these {len(barred)} cannot be played here:\n"
+    yield "file and its place."
+    yield f"\nOf the other {len(local)} these {len(barred)} cannot be played here:\n"
     yield "| application | task | reason |\n|---|---|---|"
     for each, obstacle in sorted(barred, key=lambda pair: (pair[0].application, pair[0].id)):
         yield f"| {each.application} | {each.id} | {obstacle.reason} |"

@@ -80,11 +80,9 @@ def dataset_tasks(
     Raises `DomainError` for an invalid folder or list, and if no task can be played."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
-    listed = [
-        each
-        for each in listed_tasks(folder, split if split in LISTS else LISTS[0], online)
-        if split in ("all", *LISTS) or (each.application in HELD_OUT) == (split == "ood")
-    ]
+    listed = listed_tasks(folder, split if split in LISTS else LISTS[0], online)
+    if split not in ("all", *LISTS):
+        listed = [each for each in listed if (each.application in HELD_OUT) == (split == "ood")]
     obstacles = [each.obstacle for each in listed if each.obstacle is not None]
     playable = [each.task() for each in listed if each.obstacle is None]
     if not playable and obstacles:
@@ -119,8 +117,8 @@ def listed_tasks(folder: Path, name: str = LISTS[0], online: bool = False) -> li
         except DomainError as fault:
             tasks.append(ListedTask(application, task_id, {}, Obstacle("unreadable", str(fault))))
             continue
-        found = obstacle(example, application, root / "cache" / task_id, online)
-        tasks.append(ListedTask(application, task_id, example, found))
+        barred = obstacle(example, application, root / "cache" / task_id, online)
+        tasks.append(ListedTask(application, task_id, example, barred))
     return tasks
 
 
@@ -207,12 +205,12 @@ def main(arguments: Sequence[str]) -> None:
         lists = "|".join(LISTS)
         raise DomainError(f"usage: python -m rlanything_osworld.dataset FOLDER [{lists}]")
     listed = listed_tasks(Path(folder), name)
-    for each in listed:
-        found = each.obstacle
-        said = "can be played" if found is None else found.reason
-        write_line(f"{each.application}/{each.id}: {said}")
-        for file in found.files if found else ():
-            write_line(f"  {file.url} -> cache/{each.id}/{file.name}")
+    for task in listed:
+        barred = task.obstacle
+        reason = "can be played" if barred is None else barred.reason
+        write_line(f"{task.application}/{task.id}: {reason}")
+        for file in barred.files if barred else ():
+            write_line(f"  {file.url} -> cache/{task.id}/{file.name}")
     obstacles = [each.obstacle for each in listed if each.obstacle is not None]
     playable = len(listed) - len(obstacles)
     rest = f"; {_totals(obstacles)}" if obstacles else ""

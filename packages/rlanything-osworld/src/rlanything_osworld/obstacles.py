@@ -74,9 +74,9 @@ def obstacle(
     goals = example.get("evaluator_list")
     asked = [example["config"], example["evaluator"], goals]
     text = json.dumps(asked)
-    found = list(_outside(asked, cache))
-    files = tuple(dict.fromkeys(each for each in found if isinstance(each, OutsideFile)))
-    pages = [each for each in found if isinstance(each, str)]
+    needed = list(_outside(asked, cache))
+    files = tuple(dict.fromkeys(each for each in needed if isinstance(each, OutsideFile)))
+    pages = [each for each in needed if isinstance(each, str)]
     if "googledrive" in text:
         return Obstacle("Google Drive", "needs Google Drive, which is not supported", files)
     if not online:
@@ -115,8 +115,8 @@ def _outside(value: Any, cache: Path) -> Iterator[OutsideFile | str]:
         if _OUTSIDE.search(value):
             yield value
     elif isinstance(value, list):
-        for each in value:
-            yield from _outside(each, cache)
+        for part in value:
+            yield from _outside(part, cache)
     elif isinstance(value, dict):
         if isinstance(value.get("url"), str) and isinstance(value.get("path"), str):
             name = f"{uuid.uuid5(uuid.NAMESPACE_URL, value['url'])}_{Path(value['path']).name}"
@@ -125,8 +125,8 @@ def _outside(value: Any, cache: Path) -> Iterator[OutsideFile | str]:
             pairs = zip(_listed(value.get("path")), _listed(value.get("dest")), strict=False)
             files = [OutsideFile(url, name) for url, name in pairs]
         else:
-            for each in value.values():
-                yield from _outside(each, cache)
+            for part in value.values():
+                yield from _outside(part, cache)
             return
         for file in files:
             if _OUTSIDE.search(file.url) and not (cache / file.name).is_file():
