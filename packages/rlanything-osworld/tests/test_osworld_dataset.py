@@ -441,6 +441,7 @@ def test_a_goal_that_needs_the_internet_keeps_its_task_out(tmp_path: Path) -> No
         ("test_all.json", '{"os": ["../a"]}', "is not a task id"),
         ("test_all.json", "{", "is not JSON"),
         ("examples/os/a.json", "[" * 100_000, "is not JSON"),
+        ("examples/os/a.json", r'{"id": "a", "instruction": "\ud800"}', "is not JSON"),
         ("examples/os/a.json", '{"id": "b"}', "no task with the id a"),
         ("examples/os/a.json", '{"id": "a", "instruction": 3}', "'instruction' is missing"),
         (

@@ -190,7 +190,9 @@ def _example(path: Path, name: str) -> dict[str, Any]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return value
     except OSError as error:
         raise MissingData(f"{path} cannot be read ({error.strerror}): download it") from error
     except (ValueError, RecursionError) as error:

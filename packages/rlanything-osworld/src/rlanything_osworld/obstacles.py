@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping
@@ -129,7 +130,7 @@ def _outside(value: Any, cache: Path) -> Iterator[OutsideFile | str]:
                 yield from _outside(part, cache)
             return
         for file in files:
-            if _OUTSIDE.search(file.url) and not (cache / file.name).is_file():
+            if _OUTSIDE.search(file.url) and not os.path.isfile(cache / file.name):
                 yield file
 
 
