@@ -99,3 +99,47 @@ def test_a_run_is_asked_with_the_models_that_it_trained(tmp_path: Path, key: str
     asked = replace(request(str(tmp_path)), overrides=[f"{key}=nano-guess"])
     with pytest.raises(RecipeError, match=f"{key}: .* is asked with the model that it trained"):
         run_eval(asked, Progress(Console(quiet=True)))
+
+
+WALK = """
+from rlanything import Observation, StepResult, Task, TextDomain
+from rlanything.domains.base import Capabilities, EpisodeError
+
+class Walk(TextDomain):
+    capabilities = Capabilities(whole_splits=("whole",))
+    def tasks(self, split, count, seed):
+        return [Task(str(number), "Do it.") for number in range(500)][:count]
+    def environment(self):
+        return self
+    def reset(self, task):
+        if int(task.id) % 2:
+            raise EpisodeError(task.id, f"needs a file {task.id}")
+        return Observation("go")
+    def step(self, response):
+        return StepResult(Observation("end"), response, True, outcome=1, reward=0.5)
+    def close(self):
+        pass
+    def expert(self, task, steps):
+        return "> go"
+"""
+
+
+@pytest.mark.parametrize(
+    ("split", "episodes", "played"), [("whole", None, 500), ("whole", 7, 7), ("part", None, 240)]
+)
+def test_a_split_that_a_domain_wants_whole_is_played_whole_with_a_reason_for_each_task_left_out(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    split: str,
+    episodes: int | None,
+    played: int,
+) -> None:
+    (tmp_path / "walk.py").write_text(WALK)
+    monkeypatch.syspath_prepend(tmp_path)
+    asked = replace(request("expert", split, "walk:Walk"), episodes=episodes, allow_code=True)
+    result = run_eval(asked, Progress(Console(quiet=True)))
+    data = result.to_json()
+    assert data["episodes"] == played - played // 2
+    assert data["reasons"] == {str(n): f"needs a file {n}" for n in range(1, played, 2)}
+    assert data["mean_reward"] == (0.5, pytest.approx(0.5 * (played - played // 2) / played))
+    assert "mean reward, unplayed as 0" in [*result.table().columns[0].cells]

@@ -62,3 +62,14 @@ def test_an_evaluation_none_of_which_could_be_played_says_nothing() -> None:
     assert evaluation([0, 0]).bounds == (0.0, 1.0)
     assert evaluation([]).success is None
     assert evaluation([]).bounds is None
+
+
+def test_a_mean_reward_counts_unplayable_episodes_as_nothing_and_is_given_both_ways() -> None:
+    def rewarded(*rewards: float | None, unplayable: int = 0) -> Evaluation:
+        played = [Trajectory("", Task(str(i), ""), (), -1, r) for i, r in enumerate(rewards)]
+        return Evaluation("ood", tuple(played), (Task("u", ""),) * unplayable, 0.0)
+
+    assert rewarded(0.5, 1.0, None).mean_reward == (0.5, 0.5)
+    assert rewarded(0.5, 1.0, unplayable=4).mean_reward == (0.75, 0.25)
+    assert rewarded(None, None, unplayable=1).mean_reward is None
+    assert rewarded(unplayable=1).mean_reward is None

@@ -26,7 +26,7 @@ from rlanything_osworld import desktop as module
 from rlanything_osworld.desktop import Desktop, DesktopUnavailable
 from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
 from rlanything_osworld.machine import DesktopRefusal, Machine
-from rlanything_osworld.packages import findings, missing
+from rlanything_osworld.packages import OPTIONAL, findings, missing
 
 SEEN_WIDTH = 1000 + os.getpid() % 300 * 3
 """Of a screen whose processes are looked for, and not those of others that test on this machine."""
@@ -40,6 +40,13 @@ def shared() -> Iterator[Desktop]:
 
 def answer(machine: Desktop, path: str, body: Any = None) -> Any:
     return json.loads(machine.request("POST" if body is not None else "GET", path, body))
+
+
+@WITHOUT_DESKTOP
+def test_vlc_has_the_settings_of_an_earlier_start(shared: Desktop) -> None:
+    if missing({"vlc": OPTIONAL["vlc"]}):
+        pytest.skip("vlc is not installed")
+    assert said(shared, "cat ~/.config/vlc/vlcrc") == "[qt]\nqt-privacy-ask=0\n"
 
 
 @WITHOUT_DESKTOP

@@ -11,10 +11,19 @@ from typing import Any
 
 import pytest
 
-from rlanything.domains.base import DomainError, InvalidTask, MissingData, RewriteRequest
-from rlanything_osworld.dataset import dataset_tasks, downloads
+from rlanything.domains.base import (
+    DomainError,
+    EpisodeError,
+    InvalidTask,
+    MissingData,
+    RewriteRequest,
+)
+from rlanything_osworld.dataset import dataset_tasks, downloads, listed_tasks, main
 from rlanything_osworld.domain import OSWorld
+from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
 from rlanything_osworld.goals import prepared
+from rlanything_osworld.machine import Machine
+from rlanything_osworld.packages import missing
 from rlanything_osworld.rewriting import rewritten
 
 URL = "https://example.org/files/a.xlsx"
@@ -67,44 +76,142 @@ def test_a_task_without_a_set_up_has_an_empty_one(tmp_path: Path) -> None:
     assert task.data["example"]["config"] == []
 
 
-def test_the_log_names_some_of_many(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    many = [example(f"e{n}", proxy=True) for n in range(11)]
-    dataset_tasks(folder(tmp_path, os=[*many, example("local")]), "train", 9, 0)
-    assert "11 tasks need the internet: os/e0, " in caplog.text
-    assert caplog.text.rstrip().endswith("os/e7, and 3 more")
+DOWNLOAD = {"type": "download", "parameters": {"files": [{"url": URL, "path": "/home/a.xlsx"}]}}
+GOLD = {"func": "f", "expected": {"type": "cloud_file", "path": URL, "dest": "gold.xlsx"}}
+TABS = {"type": "chrome_open_tabs", "parameters": {"urls_to_open": ["https://example.org"]}}
+PLACE = f"{uuid.uuid5(uuid.NAMESPACE_URL, URL)}_a.xlsx"
 
 
-def test_a_task_that_needs_the_internet_is_named_and_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    download = {"type": "download", "parameters": {"files": [{"url": URL, "path": "/home/a.xlsx"}]}}
-    gold = {"func": "f", "expected": {"type": "cloud_file", "path": URL, "dest": "gold.xlsx"}}
-    tabs = {"type": "chrome_open_tabs", "parameters": {"urls_to_open": ["https://example.org"]}}
+def needing(path: Path) -> Path:
+    """Returns a folder of tasks, one for each obstacle and two without one."""
     local = {"type": "launch", "parameters": {"command": ["x", "http://localhost:1337"]}}
+    clock = {"func": "f", "result": {"type": "vm_command_line", "command": "timedatectl status"}}
     examples = [
-        example("fetched", config=[download], evaluator=gold),
-        example("absent", config=[download]),
-        example("gold", evaluator=gold),
-        example("tabs", config=[tabs]),
+        example("fetched", config=[DOWNLOAD], evaluator=GOLD),
+        example("absent", config=[DOWNLOAD], evaluator=GOLD),
+        example("gold", evaluator=GOLD),
+        example("tabs", config=[TABS]),
         example("proxy", proxy=True),
+        example("clock", evaluator=clock),
+        example("cloud", config=[{"type": "googledrive", "parameters": {}}]),
         example("local", config=[local]),
     ]
-    root = folder(tmp_path, os=examples)
-    assert downloads(root) is None
+    root = folder(path, os=examples, nowhere=[example("code", related_apps=["vscode"])])
+    (root / "examples/os/tabs.json").write_text('{"id": "ta')
+    examples[3]["id"] = "page"
+    (root / "examples/os/page.json").write_text(json.dumps(examples[3]))
+    listed = json.loads((root / "test_all.json").read_text())
+    listed["os"].append("page")
+    (root / "test_all.json").write_text(json.dumps(listed))
     cache = root / "cache" / "fetched"
     cache.mkdir(parents=True)
-    (cache / f"{uuid.uuid5(uuid.NAMESPACE_URL, URL)}_a.xlsx").touch()
+    (cache / PLACE).touch()
     (cache / "gold.xlsx").touch()
+    return root
+
+
+@pytest.fixture
+def without_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(
+        "rlanything_osworld.obstacles.missing", lambda packages: missing(packages, tmp_path)
+    )
+
+
+@pytest.mark.usefixtures("without_code")
+def test_tasks_that_cannot_be_played_are_counted_by_reason_and_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = needing(tmp_path)
     with caplog.at_level(logging.WARNING):
-        tasks = dataset_tasks(root, "all", 9, 0)
+        tasks = dataset_tasks(root, "all", 99, 0)
     assert sorted(task.id for task in tasks) == ["fetched", "local"]
-    assert "4 tasks need the internet: os/absent, os/gold, os/tabs, os/proxy" in caplog.text
+    counts, remedy, fault = caplog.messages
+    assert counts.startswith("8 tasks cannot be played here: 1 have a file that cannot be read, 1 ")
+    assert counts.endswith("lacks, 2 need the internet, 2 need files from outside")
+    assert f"`python -m rlanything_osworld.dataset {root}` names each" in remedy
+    assert f"{root / 'examples/os/tabs.json'} is not JSON" in fault
     assert downloads(root) == root / "cache"
+
+
+@pytest.mark.usefixtures("without_code")
+def test_osworlds_own_list_keeps_every_task_with_the_reason_why_it_cannot_be_played(
+    tmp_path: Path,
+) -> None:
+    root = needing(tmp_path)
+    tasks = OSWorld(data=str(root)).tasks("test_all", 99, 0)
+    reasons = {task.id: task.data.get("unplayable") for task in tasks}
+    assert {name for name, reason in reasons.items() if reason is None} == {"fetched", "local"}
+    absent = str(root / "cache/absent" / PLACE)
+    for name, said in {
+        "absent": f"needs files from outside: put {URL} at {absent}, and 1 more",
+        "gold": f"needs a file from outside: put {URL} at {root / 'cache/gold/gold.xlsx'}",
+        "page": "needs the internet (https://example.org): use a provider",
+        "proxy": "needs the internet through a proxy: use a provider",
+        "clock": "needs systemd, which a desktop in namespaces lacks: use a provider",
+        "cloud": "needs Google Drive, which is not supported",
+        "code": "needs VS Code, which is not installed: Debian has no package of it",
+        "tabs": f"{root / 'examples/os/tabs.json'} is not JSON",
+    }.items():
+        assert (reasons[name] or "").startswith(said)
+        assert "\n" not in (reasons[name] or "")
+    unplayable = next(task for task in tasks if task.id == "gold")
+    environment = DesktopEnvironment(NoTasks(), DesktopOptions(), NoDesktops())
+    with pytest.raises(EpisodeError, match="needs a file from outside") as raised:
+        environment.reset(unplayable)
+    assert not raised.value.lost
+
+
+class NoTasks:
+    """Set-ups and scores that must not be asked for."""
+
+    def setup(self, data: Any, desktop: Any) -> None:
+        raise AssertionError
+
+    def score(self, data: Any, desktop: Any, last_action: str) -> float:
+        raise AssertionError
+
+
+class NoDesktops:
+    """A source of desktops that must not be asked."""
+
+    def prepare(self) -> None:
+        raise AssertionError
+
+    def take(self) -> Machine:
+        raise AssertionError
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+@pytest.mark.usefixtures("without_code")
+def test_a_listing_names_each_missing_file_and_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([str(needing(tmp_path))])
+    lines = capsys.readouterr().out.splitlines()
+    assert "os/local: can be played" in lines
+    at = next(i for i, line in enumerate(lines) if line.startswith("os/absent: needs files"))
+    assert lines[at + 1 : at + 3] == [
+        f"  {URL} -> cache/absent/{PLACE}",
+        f"  {URL} -> cache/absent/gold.xlsx",
+    ]
+    assert lines[-1].startswith("2 of 10 can be played; 1 have a file that cannot be read, ")
+    for wrong in ([], [str(tmp_path), "all"]):
+        with pytest.raises(DomainError, match="usage: python -m rlanything_osworld"):
+            main(wrong)
+
+
+def test_machines_with_the_internet_play_all_but_what_the_host_would_fetch(tmp_path: Path) -> None:
+    tasks = dataset_tasks(needing(tmp_path), "all", 99, 0, online=True)
+    assert sorted(task.id for task in tasks) == sorted(
+        ("fetched", "local", "page", "proxy", "clock", "code")
+    )
 
 
 def test_a_folder_without_a_task_that_can_be_played_is_refused(tmp_path: Path) -> None:
     root = folder(tmp_path, os=[example("proxy", proxy=True)])
-    with pytest.raises(DomainError, match="no task of split all can be played"):
+    with pytest.raises(DomainError, match="all can be played here: 1 need the internet; `python"):
         dataset_tasks(root, "all", 9, 0)
     with pytest.raises(MissingData, match=r"holds no test_all\.json"):
         OSWorld(data=str(tmp_path / "nowhere")).tasks("train", 1, 0)
@@ -248,34 +355,79 @@ def test_a_file_that_cannot_be_read_ends_no_load(
     root = folder(tmp_path, os=[bad, example("good"), example("gone")])
     (root / "examples/os/gone.json").unlink()
     assert [task.id for task in dataset_tasks(root, "all", 9, 0)] == ["good"]
-    assert f"2 files of tasks are left out: {root / 'examples/os/bad.json'}: " in caplog.text
-    assert fault in caplog.text
-    assert "and 1 more" in caplog.text
+    assert "2 tasks cannot be played here: 2 have a file that cannot be read" in caplog.messages
+    bad_line, gone_line = caplog.messages[2:]
+    assert bad_line.startswith(f"{root / 'examples/os/bad.json'}: ")
+    assert fault in bad_line
+    assert gone_line.startswith(f"{root / 'examples/os/gone.json'} cannot be read")
 
 
-def test_a_folder_next_to_examples_takes_its_place(tmp_path: Path) -> None:
-    root = folder(tmp_path, os=[example("a")])
+def test_a_folder_of_many_broken_files_names_some_of_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    many = [example(f"e{n}", instruction=None) for n in range(11)]
+    dataset_tasks(folder(tmp_path, os=[*many, example("good")]), "train", 9, 0)
+    assert len(caplog.messages) == 2 + 8 + 1
+    assert caplog.messages[-1] == "and 3 more"
+
+
+def test_a_folder_next_to_examples_replaces_what_it_has(tmp_path: Path) -> None:
+    root = folder(tmp_path, os=[example("a")], chrome=[example("b")])
     (root / "cache").mkdir()
-    (root / "examples").rename(root / "new_examples")
-    assert [task.id for task in dataset_tasks(root / "new_examples", "all", 9, 0)] == ["a"]
+    newer = root / "new_examples/os/a.json"
+    newer.parent.mkdir(parents=True)
+    newer.write_text(json.dumps(example("a", instruction="Do it again.")))
+    tasks = dataset_tasks(root / "new_examples", "all", 9, 0)
+    assert {task.id: task.instruction for task in tasks} == {"a": "Do it again.", "b": "Do b."}
     assert downloads(root / "new_examples") == root / "cache"
 
 
-def test_all_tasks_that_the_paper_prepared_are_read() -> None:
-    given = os.environ.get("RLANYTHING_OSWORLD_DATA")
-    if given is None:
+PUBLISHED_DATA = os.environ.get("RLANYTHING_OSWORLD_DATA")
+
+
+@pytest.fixture
+def published_data() -> Path:
+    if PUBLISHED_DATA is None:
         pytest.skip("RLANYTHING_OSWORLD_DATA names no folder of the published tasks")
-    read = [json.loads(file.read_text()) for file in Path(given).glob("new_examples/*/*.json")]
-    choices = [prepared(each) for each in read if "evaluator_list" in each]
+    return Path(PUBLISHED_DATA)
+
+
+def test_all_tasks_that_the_paper_prepared_are_read(published_data: Path) -> None:
+    read = [json.loads(file.read_text()) for file in published_data.glob("new_examples/*/*.json")]
+    read = [each for each in read if "evaluator_list" in each]
+    choices = [prepared(each) for each in read]
     assert len(choices) == 223
     assert sum(len(each.get("goals", ())) > 1 for each in choices) == 46
+    hinted = [choice for choice in choices if any(g["hints"] for g in choice_goals(choice))]
+    assert len(hinted) == 4
+    # `current_task` differs from the instruction in 7: in 3 by a space, in 4 it is another task's.
+    instructions = [(each["current_task"]["evaluator1"], each["instruction"]) for each in read]
+    assert sum(current != own for current, own in instructions) == 7
+    assert sum(current.strip() != own.strip() for current, own in instructions) == 4
+    for each, choice in zip(read, choices, strict=True):
+        own = choice.get("goals", {}).get("evaluator1")
+        assert own is None or own["instruction"] == each["instruction"]
+        assert own is None or own["evaluator"] == each["evaluator"]
+
+
+def choice_goals(choice: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(choice.get("goals", {}).values())
+
+
+def test_the_whole_published_list_is_walked(published_data: Path) -> None:
+    for name in ("examples", "new_examples"):
+        listed = listed_tasks(published_data / name)
+        assert len(listed) == 369
+        assert len(listed_tasks(published_data / name, "test_nogdrive")) == 361
+        assert not [each for each in listed if each.obstacle and each.obstacle.kind == "unreadable"]
+        needed = {each.id: each.obstacle.files for each in listed if each.obstacle}
+        assert all("https://" in file.url for files in needed.values() for file in files)
+        assert sum(bool(files) for files in needed.values()) > 200
 
 
 def test_a_goal_that_needs_the_internet_keeps_its_task_out(tmp_path: Path) -> None:
-    gold = {"func": "f", "expected": {"type": "cloud_file", "path": URL, "dest": "gold.xlsx"}}
-    other = {"goal": "other", "instruction": "Do it.", "evaluator": gold}
-    tabs = {"type": "chrome_open_tabs", "parameters": {"urls_to_open": ["https://example.org"]}}
-    examples = [example("a", evaluator_list=[other]), example("b", config=[tabs])]
+    other = {"goal": "other", "instruction": "Do it.", "evaluator": GOLD}
+    examples = [example("a", evaluator_list=[other]), example("b", config=[TABS])]
     root = folder(tmp_path, os=examples)
     with pytest.raises(DomainError, match="no task of split all"):
         dataset_tasks(root, "all", 9, 0)
@@ -289,8 +441,19 @@ def test_a_goal_that_needs_the_internet_keeps_its_task_out(tmp_path: Path) -> No
         ("test_all.json", '{"os": ["../a"]}', "is not a task id"),
         ("test_all.json", "{", "is not JSON"),
         ("examples/os/a.json", "[" * 100_000, "is not JSON"),
+        ("examples/os/a.json", r'{"id": "a", "instruction": "\ud800"}', "is not JSON"),
         ("examples/os/a.json", '{"id": "b"}', "no task with the id a"),
         ("examples/os/a.json", '{"id": "a", "instruction": 3}', "'instruction' is missing"),
+        (
+            "examples/os/a.json",
+            '{"id": "a", "instruction": "x", "config": [{}], "evaluator": {"func": "f"}}',
+            "a step of 'config' has no type",
+        ),
+        (
+            "examples/os/a.json",
+            '{"id": "a", "instruction": "x", "evaluator": {}}',
+            "'evaluator' has no func",
+        ),
     ],
 )
 def test_a_file_that_is_no_task_is_one_line_with_its_name(

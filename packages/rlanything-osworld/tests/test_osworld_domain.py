@@ -27,6 +27,7 @@ from rlanything.records import (
 )
 from rlanything_osworld.domain import OSWorld
 from rlanything_osworld.families import FAMILIES
+from rlanything_osworld.published_experts import published_moves
 from rlanything_osworld.tasks import generated_task
 
 ROOT = generated_task("root", FAMILIES["editor-add-line"], 3, "end")
@@ -88,12 +89,32 @@ def test_prompts_show_the_task_the_screens_and_the_actions() -> None:
     assert "> and" not in asked.content
 
 
-def test_there_is_an_expert_for_generated_tasks_in_numbers_alone() -> None:
-    own = Task("a", "Do it.", data={"example": {"id": "a"}, "files": {}})
+def published(name: str, func: str = "exact_match", goal: str | None = None) -> Task:
+    data: dict[str, Any] = {"example": {"id": name, "evaluator": {"func": func}}, "files": {}}
+    return Task("t", "Do it.", data=data | ({"chosen": {"goal": goal}} if goal else {}))
+
+
+AUTO_SAVE = "2cd43775-7085-45d8-89fa-9e35c0a915cf"
+
+
+def test_an_expert_plays_in_numbers_alone_and_gives_up_on_a_published_task_that_it_cannot_do() -> (
+    None
+):
     assert OSWorld().expert(ROOT, []) == "> press ctrl+end"
-    assert OSWorld().expert(own, []) is None
-    assert OSWorld(actions="pyautogui").expert(ROOT, []) is None
-    assert OSWorld(observe="image").expert(ROOT, []) is None
+    assert OSWorld().expert(published("a"), []) == "> fail"
+    assert OSWorld().expert(published(AUTO_SAVE, "infeasible"), []) == "> fail"
+    assert OSWorld().expert(published(AUTO_SAVE), []) == "> press escape"
+    for task in (ROOT, published("a"), published(AUTO_SAVE)):
+        assert OSWorld(actions="pyautogui").expert(task, []) is None
+        assert OSWorld(observe="image").expert(task, []) is None
+
+
+def test_an_expert_knows_each_goal_that_the_paper_prepared_for_a_task() -> None:
+    for goal, minutes in {None: 3, "given": 3, "evaluator1": 3, "evaluator2": 4}.items():
+        moves = published_moves(published(AUTO_SAVE, goal=goal))
+        assert moves is not None
+        assert f"type {minutes}" in [move.action for move in moves]
+    assert published_moves(published(AUTO_SAVE, goal="evaluator3")) is None
 
 
 def test_the_models_are_shown_what_is_asked_for() -> None:
@@ -121,8 +142,8 @@ class Scripted(OSWorld):
 
     def step(self, response: str) -> StepResult:
         self.said.append(response)
-        # The untouched episode says nothing but done.
-        key = "untouched" if self.said[-2:] == ["reset", "> done"] else response
+        # The untouched episode says nothing but this, which every notation knows.
+        key = "untouched" if self.said[-2:] == ["reset", "> DONE"] else response
         return StepResult(Observation("a screen"), response[2:], True, self.outcomes.get(key))
 
     def close(self) -> None:
@@ -133,7 +154,7 @@ def test_a_candidate_is_taken_when_only_its_expert_does_it() -> None:
     domain = Scripted({"untouched": -1, "> done": 1})
     task = domain.parse_candidate(ROOT, "c1", "goal: start")
     assert task.data["generated"]["goal"] == "start"
-    assert domain.said[:3] == ["reset", "> done", "close"]
+    assert domain.said[:3] == ["reset", "> DONE", "close"]
     assert domain.said[3:5] == ["reset", "> press ctrl+home"]
     assert domain.said[-2:] == ["> done", "close"]
 
@@ -143,14 +164,30 @@ def test_of_a_users_candidate_it_is_known_that_it_is_not_done_untouched(
 ) -> None:
     goals = {name: {"instruction": name, "evaluator": {}, "hints": {}} for name in ("a", "b")}
     chosen = {"goal": "a", "hint": "no"}
-    root = Task("u", "a", data={"example": {}, "goals": goals, "chosen": chosen})
+    root = Task("u", "a", data={"example": {"id": "u"}, "goals": goals, "chosen": chosen})
     domain = Scripted({"untouched": -1})
     with caplog.at_level(logging.INFO):
         assert domain.parse_candidate(root, "c1", "goal: b").instruction == "b"
-    assert domain.said == ["reset", "> done", "close"]
+    assert domain.said == ["reset", "> DONE", "close"]
     assert "c1: not done untouched; without an expert no more is known" in caplog.text
     with pytest.raises(InvalidTask, match="done before anything"):
         Scripted({"untouched": 1}).parse_candidate(root, "c1", "goal: b")
+
+
+def test_a_prepared_goal_with_an_expert_must_be_won_by_it() -> None:
+    evaluator = {"func": "exact_match"}
+    goals = {
+        f"evaluator{n}": {"instruction": f"{n + 2}", "evaluator": evaluator, "hints": {}}
+        for n in (1, 2)
+    }
+    data = {"example": {"id": AUTO_SAVE, "evaluator": evaluator}, "files": {}, "goals": goals}
+    root = Task("u", "3", data=data | {"chosen": {"goal": "evaluator1", "hint": "no"}})
+    domain = Scripted({"untouched": -1, "> press escape": -1})
+    with pytest.raises(InvalidTask, match="the expert cannot do it"):
+        domain.parse_candidate(root, "c1", "goal: evaluator2")
+    assert domain.said == ["reset", "> DONE", "close", "reset", "> press escape", "close"]
+    domain = Scripted({"untouched": -1, "> press escape": 1})
+    assert domain.parse_candidate(root, "c1", "goal: evaluator2").instruction == "4"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -17,6 +18,7 @@ from helpers.paths import ROOT
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.records import Completion, Step, Task
 from rlanything_osworld import evaluation
+from rlanything_osworld.dataset import listed_tasks
 from rlanything_osworld.desktop import Desktop
 from rlanything_osworld.domain import OSWorld
 from rlanything_osworld.environment import DesktopEnvironment
@@ -299,6 +301,40 @@ def test_an_episode_whose_evaluator_fails_is_lost() -> None:
         with pytest.raises(EpisodeError, match=r"the evaluator failed.*SyntaxError") as raised:
             environment.step("> done")
         assert raised.value.lost
+    finally:
+        environment.close()
+        domain.evaluators.close()
+
+
+def test_a_file_put_where_the_reason_says_is_on_the_desktop_and_compared_with(
+    tmp_path: Path,
+) -> None:
+    url, place = "https://example.org/files/a.txt", "/home/user/Desktop/a.txt"
+    files = {"files": [{"url": url, "path": place}]}
+    example = {
+        "id": "t",
+        "instruction": "Do it.",
+        "config": [{"type": "download", "parameters": files}],
+        "evaluator": {
+            "func": "compare_text_file",
+            "result": {"type": "vm_file", "path": place, "dest": "result.txt"},
+            "expected": {"type": "cloud_file", "path": f"{url}.gold", "dest": "gold.txt"},
+        },
+    }
+    (tmp_path / "examples/os").mkdir(parents=True)
+    (tmp_path / "examples/os/t.json").write_text(json.dumps(example))
+    (tmp_path / "test_all.json").write_text('{"os": ["t"]}')
+    (listed,) = listed_tasks(tmp_path)
+    assert listed.obstacle is not None
+    for file in listed.obstacle.files:
+        (tmp_path / "cache/t").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cache/t" / file.name).write_text("from outside")
+    domain = OSWorld(data=str(tmp_path))
+    (task,) = domain.tasks("test_all", 1, 0)
+    environment = domain.environment()
+    try:
+        environment.reset(task)
+        assert environment.step("> done").reward == 1.0
     finally:
         environment.close()
         domain.evaluators.close()

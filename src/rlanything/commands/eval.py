@@ -28,7 +28,13 @@ def evaluate_target(
         typer.Argument(help="section.key=value, e.g. policy.engine.name=vllm policy.device=cuda"),
     ] = None,
     split: Annotated[str, typer.Option(help="Which held-out tasks.")] = "in_domain",
-    episodes: Annotated[int, typer.Option(min=1, help="Episodes, one for each task.")] = 240,
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Episodes, one for each task; by default 240, or a published list's whole.",
+        ),
+    ] = None,
     domain: Annotated[
         str | None,
         typer.Option(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from rlanything.evaluation.intervals import Interval, mean_over_tasks
 from rlanything.progress import Progress
@@ -25,6 +25,18 @@ class Evaluation:
     unplayable: tuple[Task, ...]
     """The task of every episode that could not be played."""
     seconds: float
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Reason of each task that could not be played, by its id."""
+
+    @property
+    def mean_reward(self) -> tuple[float, float] | None:
+        """Mean reward of the played episodes, and of all episodes with 0 for unplayable ones; None
+        if the environment gives no rewards. An episode that ended without a reward has 0."""
+        rewards = [each.reward for each in self.trajectories]
+        if all(reward is None for reward in rewards):
+            return None
+        total = sum(reward or 0.0 for reward in rewards)
+        return total / len(rewards), total / (len(rewards) + len(self.unplayable))
 
     @property
     def success(self) -> Interval | None:
@@ -137,4 +149,8 @@ def evaluate(
             f"{split}: {empty} of {len(answers)} answers are empty and were cut off: prompts leave "
             "no room in the model's context, or its reasoning takes all of policy.max_tokens"
         )
-    return Evaluation(split, played.trajectories, played.unplayable, seconds)
+    reasons = {
+        task.id: failure.reason
+        for task, failure in zip(played.unplayable, played.failures, strict=True)
+    }
+    return Evaluation(split, played.trajectories, played.unplayable, seconds, reasons)

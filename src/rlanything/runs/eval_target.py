@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -51,6 +52,8 @@ from rlanything.runs.target import (
 from rlanything.seeds import derive
 
 BEST_OF = "best-of"
+EPISODES = 240
+"""Number of episodes if none is given, except for splits that a domain wants played whole."""
 _NOT_FOLLOWED = {
     "evaluation.episodes": "say --episodes",
     "evaluation.seed": "say --seed",
@@ -80,7 +83,7 @@ class EvalArgs:
 
     target: str
     split: str
-    episodes: int
+    episodes: int | None
     domain: str | None
     max_steps: int | None
     temperature: float | None
@@ -127,6 +130,8 @@ class EvalResult:
             "seconds": self.evaluation.seconds,
             "unplayable": len(self.evaluation.unplayable),
             "bounds": self.evaluation.bounds,
+            "reasons": self.evaluation.reasons,
+            "mean_reward": self.evaluation.mean_reward,
             "kinds": {
                 kind: {
                     "successes": sum(outcome == 1 for _, outcome in episodes),
@@ -158,6 +163,13 @@ class EvalResult:
                 f"{len(result.unplayable)} more could not be played: success over all is "
                 f"{lost:.1%} if they had been lost, {won:.1%} if won; the intervals hold both"
             )
+        if result.mean_reward is not None:
+            played, missing = len(result.trajectories), len(result.unplayable)
+            table.add_section()
+            table.add_row("mean reward", str(played), f"{result.mean_reward[0]:.3f}")
+            if missing:
+                over_all = f"{result.mean_reward[1]:.3f}"
+                table.add_row("mean reward, unplayed as 0", str(played + missing), over_all)
         if self.selection is not None and args.select is not None and self.cost is not None:
             chosen, n, cost = self.selection, args.select.attempts, self.cost
             name = "chosen by the judge, best"
@@ -199,7 +211,9 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
         if key.removeprefix("roles.") == f"{recipe.acting}.temperature":
             raise RecipeError(f"{key}: say --temperature")
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    tasks = checked_tasks(domain, args.split, args.episodes, args.seed)
+    whole = args.split in domain.capabilities.whole_splits
+    episodes = args.episodes or (sys.maxsize if whole else EPISODES)
+    tasks = checked_tasks(domain, args.split, episodes, args.seed)
     day = None
     if isinstance(target, RunTarget):
         checkpoint = target.checkpoint(progress)

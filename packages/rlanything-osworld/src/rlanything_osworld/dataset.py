@@ -5,7 +5,12 @@
     cache/ID/...               files that the task downloads, as left by OSWorld's own runs
 
 The folder may also contain these in `evaluation_examples`. It may also be a folder next to
-`examples` that replaces it, such as the paper's `new_examples`.
+`examples`, such as the paper's `new_examples`: its tasks replace those in `examples`.
+
+    python -m rlanything_osworld.dataset FOLDER [LIST]
+
+prints which tasks of a list cannot be played on this machine and why, and for each file that is
+missing its address and its place in the cache.
 """
 
 from __future__ import annotations
@@ -14,24 +19,52 @@ import json
 import logging
 import random
 import re
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlanything.domains.base import DomainError, MissingData
 from rlanything.records import Task
 from rlanything.seeds import derive
+from rlanything.terminal import write_line
 from rlanything_osworld.goals import KEYS, prepared
+from rlanything_osworld.obstacles import KINDS, Obstacle, obstacle
 
 log = logging.getLogger(__name__)
 HELD_OUT = frozenset({"chrome", "multi_apps"})
 """The applications that the paper excludes from training."""
-SPLITS = ("train", "in_domain", "ood", "all")
+LISTS = ("test_all", "test_nogdrive")
+"""OSWorld's own lists, which are splits too: they keep the tasks that cannot be played."""
+SPLITS = ("train", "in_domain", "ood", "all", *LISTS)
 MOST_NAMED = 8
-"""Largest number of tasks named in one line of the log."""
+"""Largest number of tasks that one message of the log names."""
+UNPLAYABLE = "unplayable"
+"""Key of a task's data with the reason why it cannot be played."""
 _ID = re.compile(r"[\w-]+", re.ASCII)
-_OUTSIDE = re.compile(r"https?://(?!localhost\b|127\.0\.0\.1\b)")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTask:
+    """A task of a list, and the obstacle to it."""
+
+    application: str
+    id: str
+    example: dict[str, Any]
+    """The file's content; empty if it cannot be read."""
+    obstacle: Obstacle | None
+
+    def task(self) -> Task:
+        """Returns the task; one that cannot be played has the reason in its data."""
+        example = self.example
+        if self.obstacle is not None:
+            instruction = example.get("instruction", "")
+            return Task(self.id, instruction, self.application, {UNPLAYABLE: self.obstacle.reason})
+        plain = {key: value for key, value in example.items() if key not in KEYS}
+        data = {"example": plain, "files": {}, **prepared(example)}
+        return Task(self.id, example["instruction"], self.application, data)
 
 
 def dataset_tasks(
@@ -40,49 +73,63 @@ def dataset_tasks(
     """Returns `count` tasks of a split, or all playable ones if there are fewer.
 
     `train` and `in_domain` are the same tasks, as in the paper; `ood`: tasks with a browser and
-    with several applications. Tasks that need the internet are omitted and logged. `online`: the
-    machines have internet access; then tasks that need files on the host are omitted. Invalid task
-    files are omitted and logged too.
+    with several applications. Tasks that cannot be played are omitted and logged, except in the
+    splits `LISTS`, in which they stay with the reason in their data. `online`: the machines have
+    internet access; then tasks that need files on the host are omitted.
 
-    Raises `DomainError` for an invalid folder or list, and if no task is left."""
+    Raises `DomainError` for an invalid folder or list, and if no task can be played."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
-    root, examples = _places(folder)
-    tasks = list[Task]()
-    skipped = list[str]()
-    faults = list[DomainError]()
-    for application, name in _listed(root):
-        if split != "all" and (application in HELD_OUT) != (split == "ood"):
-            continue
-        try:
-            example = _example(examples / application / f"{name}.json", name)
-        except DomainError as fault:
-            faults.append(fault)
-            continue
-        if needs_internet(example, root / "cache" / example["id"], online):
-            skipped.append(f"{application}/{example['id']}")
-            continue
-        plain = {key: value for key, value in example.items() if key not in KEYS}
-        data = {"example": plain, "files": {}, **prepared(example)}
-        tasks.append(Task(example["id"], example["instruction"], application, data))
-    if skipped:
-        log.warning("%d tasks need the internet: %s", len(skipped), ", ".join(_some(skipped)))
-    if faults:
-        log.warning("%d files of tasks are left out: %s", len(faults), _first(faults))
-    if not tasks and faults and not skipped:
-        raise faults[0]
-    if not tasks:
+    listed = listed_tasks(folder, split if split in LISTS else LISTS[0], online)
+    if split not in ("all", *LISTS):
+        listed = [each for each in listed if (each.application in HELD_OUT) == (split == "ood")]
+    obstacles = [each.obstacle for each in listed if each.obstacle is not None]
+    playable = [each.task() for each in listed if each.obstacle is None]
+    if not playable and obstacles:
+        if all(each.kind == "unreadable" for each in obstacles):
+            raise DomainError(obstacles[0].reason)
         raise DomainError(
-            f"{examples}: no task of split {split} can be played without the internet: put what "
-            "tasks download into cache/ID"
+            f"{folder}: no task of split {split} can be played here: {_totals(obstacles)}; "
+            f"{_remedy(folder)}"
         )
+    if obstacles:
+        log.warning("%d tasks cannot be played here: %s", len(obstacles), _totals(obstacles))
+        log.warning("%s", _remedy(folder))
+        faults = [each.reason for each in obstacles if each.kind == "unreadable"]
+        for fault in _some(faults):
+            log.warning("%s", fault)
+    tasks = [each.task() for each in listed] if split in LISTS else playable
     random.Random(derive(seed, "osworld", split)).shuffle(tasks)
     return tasks[:count]
 
 
-def _first(faults: Sequence[DomainError]) -> str:
-    rest = len(faults) - 1
-    return f"{faults[0]}{f'; and {rest} more' if rest else ''}"
+def listed_tasks(folder: Path, name: str = LISTS[0], online: bool = False) -> list[ListedTask]:
+    """Returns all tasks of a list, in its order. A file that cannot be read is an obstacle to its
+    own task only. `online`: see `obstacle`. Raises `DomainError` for an invalid folder or list."""
+    root, examples = _places(folder)
+    tasks = list[ListedTask]()
+    for application, task_id in _listed(root / f"{name}.json"):
+        path = examples / application / f"{task_id}.json"
+        if not path.is_file():
+            path = root / "examples" / application / path.name
+        try:
+            example = _example(path, task_id)
+        except DomainError as fault:
+            tasks.append(ListedTask(application, task_id, {}, Obstacle("unreadable", str(fault))))
+            continue
+        barred = obstacle(example, application, root / "cache" / task_id, online)
+        tasks.append(ListedTask(application, task_id, example, barred))
+    return tasks
+
+
+def _totals(obstacles: Sequence[Obstacle]) -> str:
+    counts = Counter(each.kind for each in obstacles)
+    return ", ".join(f"{counts[kind]} {words}" for kind, words in KINDS.items() if kind in counts)
+
+
+def _remedy(folder: Path) -> str:
+    command = f"python -m rlanything_osworld.dataset {folder}"
+    return f"`{command}` names each, with its files and their places"
 
 
 def _some(names: Sequence[str]) -> list[str]:
@@ -94,38 +141,6 @@ def downloads(folder: Path) -> Path | None:
     """Returns the folder of files that tasks would download, or None."""
     cache = _places(folder)[0] / "cache"
     return cache if cache.is_dir() else None
-
-
-def needs_internet(example: Mapping[str, Any], cache: Path, online: bool = False) -> bool:
-    """Returns whether a task needs anything from outside that is not in `cache`. `online`: the
-    machines have internet access, so only files that the host would fetch count."""
-    asked = [example["config"], example["evaluator"], example.get("evaluator_list")]
-    if (example.get("proxy") and not online) or "googledrive" in json.dumps(asked):
-        return True
-    return _outside(asked, cache, online)
-
-
-def _outside(value: Any, cache: Path, online: bool) -> bool:
-    if isinstance(value, str):
-        return not online and _OUTSIDE.search(value) is not None
-    if isinstance(value, list):
-        return any(_outside(each, cache, online) for each in value)
-    if not isinstance(value, dict):
-        return False
-    if isinstance(value.get("url"), str) and isinstance(value.get("path"), str):
-        # A file that the set-up downloads; the name is the one in desktop_env's own cache.
-        name = Path(value["path"]).name
-        if (cache / f"{uuid.uuid5(uuid.NAMESPACE_URL, value['url'])}_{name}").is_file():
-            return False
-        if _OUTSIDE.search(value["url"]):
-            return True
-    if value.get("type") == "cloud_file":
-        names = value.get("dest")
-        names = names if isinstance(names, list) else [names]
-        if all((cache / str(name)).is_file() for name in names):
-            return False
-        online = False  # the host would fetch it
-    return any(_outside(each, cache, online) for each in value.values())
 
 
 def _places(folder: Path) -> tuple[Path, Path]:
@@ -140,19 +155,15 @@ def _places(folder: Path) -> tuple[Path, Path]:
     )
 
 
-def _listed(root: Path) -> Iterator[tuple[str, str]]:
-    """Yields application and id of every task in the list."""
-    listed = _json(root / "test_all.json")
+def _listed(path: Path) -> Iterator[tuple[str, str]]:
+    """Yields application and id of every task in a list."""
+    listed = _json(path)
     if not isinstance(listed, dict) or not all(isinstance(ids, list) for ids in listed.values()):
-        raise DomainError(
-            f"{root / 'test_all.json'}: not a list of ids for each application: download it again"
-        )
+        raise DomainError(f"{path}: not a list of ids for each application: download it again")
     for application, ids in listed.items():
         for name in ids:
             if not isinstance(name, str) or not _ID.fullmatch(f"{name}{application}"):
-                raise DomainError(
-                    f"{root / 'test_all.json'}: {name!r} is not a task id: download it again"
-                )
+                raise DomainError(f"{path}: {name!r} is not a task id: download it again")
             yield application, name
 
 
@@ -165,6 +176,11 @@ def _example(path: Path, name: str) -> dict[str, Any]:
     for key, kind in kinds.items():
         if not isinstance(example.get(key), kind):
             raise DomainError(f"{path}: {key!r} is missing or of another kind: download it again")
+    if "func" not in example["evaluator"]:
+        raise DomainError(f"{path}: 'evaluator' has no func: download it again")
+    for step in example["config"]:
+        if not isinstance(step, dict) or not isinstance(step.get("type"), str):
+            raise DomainError(f"{path}: a step of 'config' has no type: download it again")
     try:
         prepared(example)
     except ValueError as fault:
@@ -174,8 +190,37 @@ def _example(path: Path, name: str) -> dict[str, Any]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        return value
     except OSError as error:
         raise MissingData(f"{path} cannot be read ({error.strerror}): download it") from error
     except (ValueError, RecursionError) as error:
         raise DomainError(f"{path} is not JSON ({error}): download it again") from error
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints the tasks of a list: the obstacle to each, and its missing files. Raises
+    `DomainError`."""
+    folder, name, *more = [*arguments, LISTS[0]] if len(arguments) == 1 else [*arguments, "", ""]
+    if name not in LISTS or any(more):
+        lists = "|".join(LISTS)
+        raise DomainError(f"usage: python -m rlanything_osworld.dataset FOLDER [{lists}]")
+    listed = listed_tasks(Path(folder), name)
+    for task in listed:
+        barred = task.obstacle
+        reason = "can be played" if barred is None else barred.reason
+        write_line(f"{task.application}/{task.id}: {reason}")
+        for file in barred.files if barred else ():
+            write_line(f"  {file.url} -> cache/{task.id}/{file.name}")
+    obstacles = [each.obstacle for each in listed if each.obstacle is not None]
+    playable = len(listed) - len(obstacles)
+    rest = f"; {_totals(obstacles)}" if obstacles else ""
+    write_line(f"{playable} of {len(listed)} can be played{rest}")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except DomainError as fault:
+        sys.exit(str(fault))

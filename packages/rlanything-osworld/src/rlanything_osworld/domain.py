@@ -30,7 +30,7 @@ from rlanything.records import (
     Task,
 )
 from rlanything_osworld.actions import ACTION_MARKER, USAGE, Notation
-from rlanything_osworld.dataset import dataset_tasks, downloads
+from rlanything_osworld.dataset import LISTS, dataset_tasks, downloads
 from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
 from rlanything_osworld.evaluation import Evaluators, find_python
 from rlanything_osworld.experts import labels, next_action
@@ -43,6 +43,7 @@ from rlanything_osworld.provided import (
     ProvidedDesktops,
     ProviderOptions,
 )
+from rlanything_osworld.published_experts import published_moves
 from rlanything_osworld.rewriting import rewritten
 from rlanything_osworld.tasks import APPLICATIONS, draft, generated_tasks, goal_of
 
@@ -143,7 +144,8 @@ class OSWorld(ScreenDomain):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, screen_size=self._options.size)
+        size = self._options.size
+        return replace(super().capabilities, screen_size=size, whole_splits=LISTS)
 
     def environment(self) -> DesktopEnvironment:
         desktops = None
@@ -161,8 +163,8 @@ class OSWorld(ScreenDomain):
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         """Returns a task with another goal or hint on the root's set-up. It has been played: it is
-        not already done at the start, and the expert can do it. A user's task has no expert: only
-        the candidate's rollouts can show that it can be done."""
+        not already done at the start, and the expert can do it. Without an expert for it, only the
+        candidate's rollouts can show that it can be done."""
         task = rewritten(root, task_id, completion)
         made = task.data.get("generated")
         if made is None:
@@ -184,7 +186,7 @@ class OSWorld(ScreenDomain):
         Raises `EpisodeError`."""
         if self._outcome(task, expert=False) == 1:
             return InvalidTask("it is done before anything is done")
-        if goal_of(task) is None:
+        if not self._has_expert(task):
             log.info("%s: not done untouched; without an expert no more is known", task.id)
         elif self._outcome(task, expert=True) != 1:
             return InvalidTask("the expert cannot do it", "unsolvable")
@@ -197,15 +199,31 @@ class OSWorld(ScreenDomain):
         return None if goal is None else labels(goal.moves, steps)
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        """Returns the next response of a generated task's expert, or None if it is lost."""
-        goal = self._goal(task)
-        action = None if goal is None else next_action(goal.moves, steps)
+        """Returns the next response of an expert, or None if it is lost. On OSWorld's own tasks it
+        gives up with `fail` instead, which is right for infeasible ones."""
+        if not self._reads_numbers:
+            return None
+        goal = goal_of(task)
+        moves = published_moves(task) if goal is None else goal.moves
+        action = None if moves is None else next_action(moves, steps)
+        if action is None and goal is None:
+            action = "fail"
         return None if action is None else f"{ACTION_MARKER} {action}"
+
+    @property
+    def _reads_numbers(self) -> bool:
+        """Whether an expert can play: it names elements by their numbers in the text."""
+        return self._options.notation == "numbered" and self._shows_text
 
     def _goal(self, task: Task) -> DesktopGoal | None:
         """Returns the goal that an expert can follow, or None."""
-        numbered = self._options.notation == "numbered" and self._shows_text
-        return goal_of(task) if numbered else None
+        return goal_of(task) if self._reads_numbers else None
+
+    def _has_expert(self, task: Task) -> bool:
+        """Returns whether an expert has to win a candidate."""
+        return "generated" in task.data or (
+            self._reads_numbers and published_moves(task) is not None
+        )
 
     def _usage(self) -> str:
         usage = USAGE[self._options.notation]
@@ -218,7 +236,7 @@ class OSWorld(ScreenDomain):
         try:
             screen = environment.reset(task).text
             while True:
-                response = self.expert(task, steps) if expert else f"{ACTION_MARKER} done"
+                response = self.expert(task, steps) if expert else f"{ACTION_MARKER} DONE"
                 if response is None:
                     return None
                 result = environment.step(response)

@@ -24,6 +24,7 @@ from rlanything_osworld.actions import (
     listed_actions,
     parse_action,
 )
+from rlanything_osworld.dataset import UNPLAYABLE
 from rlanything_osworld.desktop import Desktop
 from rlanything_osworld.machine import DesktopLost, DesktopRefusal, Machine
 from rlanything_osworld.screen import Screen, read_screen
@@ -152,6 +153,8 @@ class DesktopEnvironment:
     def reset(self, task: Task) -> Observation:
         self._task = task
         self._steps = 0
+        if UNPLAYABLE in task.data:
+            raise EpisodeError(task.id, task.data[UNPLAYABLE])
         for start in range(MOST_STARTS):
             self._leave()
             try:
