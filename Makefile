@@ -373,6 +373,7 @@ bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over te
 	$(BIN)/python benchmarks/miniwob_speed.py
 	$(BIN)/python benchmarks/learning.py osworld-nano --controls --page osworld-nano
 	$(BIN)/python benchmarks/osworld_speed.py
+	[ -z "$$RLANYTHING_OSWORLD_DATA" ] || $(BIN)/python benchmarks/osworld_tasks.py --prepared
 	$(BIN)/python benchmarks/learning.py guess --controls
 	$(BIN)/python benchmarks/learning.py guess-smollm2 --seeds 0 1 2 --controls --parallel 2
 	$(BIN)/rlanything ablate guess-smollm2 --seeds 2 --first-seed 1 --parallel 2 \
