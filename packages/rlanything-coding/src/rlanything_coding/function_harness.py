@@ -111,7 +111,8 @@ def call(program: str, name: str, calls: list[Any], prelude: bool = False) -> li
                 bound = getattr(function(), method) if method else function
                 result = bound(*decoded(positional), **decoded(named))
                 results.append([encoded(result)])
-            except Exception:
+            except Exception as error:
+                sys.stderr.write(f"{type(error).__name__}: {error}\n"[:500])
                 results.append([])
                 break
     finally:
