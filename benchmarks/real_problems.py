@@ -1,6 +1,6 @@
 """Verdicts on programs for real problems, next to the published ones: writes real-problems.md.
 
-    RLANYTHING_CODING_DATA=FOLDER python benchmarks/real_problems.py [--tests 20] [--programs 400] [--out FILE]
+    RLANYTHING_CODING_DATA=FOLDER python benchmarks/real_problems.py [--only NAME ...]
 
 The folder has files of problems as `rlanything data prepare coding` reads them, NAME.json or
 NAME.jsonl, and programs with a published verdict in NAME.programs.jsonl, one JSON object a line:
@@ -179,8 +179,8 @@ def explained(problem: Problem, runs: Sequence[RunResult]) -> str:
 def page(sources: Sequence[Source], most_tests: int) -> Iterator[str]:
     yield "# Verdicts on real problems"
     yield ""
-    yield f"Written by `{VARIABLE}=FOLDER python benchmarks/real_problems.py`: programs of models and"
-    yield "contestants, with the verdicts that other evaluators published, on at most"
+    yield f"Written by `{VARIABLE}=FOLDER python benchmarks/real_problems.py`: programs of models"
+    yield "and contestants, with the verdicts that other evaluators published, on at most"
     yield f"{most_tests} tests of each problem."
     yield ""
     yield (

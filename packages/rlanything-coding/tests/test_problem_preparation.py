@@ -465,6 +465,7 @@ def test_tests_that_call_a_function_decide(
     for value, reward in (
         ("[sum(x > k for x in xs), 0.5]", 1.0),
         ("(sum(x > k for x in xs), 0.50000001)", 1.0),
+        ("(pow(sum(x > k for x in xs), 1, 7), max(Counter([0.5])))", 1.0),
         ("[len(xs), 0.5]", 0.5),
         ("[sum(x > k for x in xs), 0.6]", 0.0),
         ("1 / 0", 0.0),

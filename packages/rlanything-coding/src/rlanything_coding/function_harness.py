@@ -84,6 +84,7 @@ from math import *
 from operator import *
 from string import *
 from typing import *
+from builtins import *  # such as pow, which others above have replaced
 inf = float("inf")
 sys.setrecursionlimit(50_000)
 """
