@@ -45,8 +45,22 @@ TOGETHER = 4
 """Tests to run at once, after the first."""
 MISSING = re.compile(r"No module named '(\w+)|name '(Sorted\w+)' is not defined")
 UNKNOWN = re.compile(r"NameError: name '(math|re|sys|np|\w*path|hashlib|itertools)' is not defined")
-KNOWN: dict[tuple[str, str], str] = {}
-"""Disagreements explained by hand, by source and problem."""
+UNSAID = "there are several right answers, which the statement does not say"
+OTHER = "the program solves another problem: the data set has them mixed up"
+KNOWN = {
+    "1076_D. Edge Deletion": UNSAID,
+    "1325_C. Ehab and Path-etic MEXs": UNSAID,
+    "1391_E. Pairs of Pairs": UNSAID,
+    "1521_D. Nastia Plays with a Tree": UNSAID,
+    "407_A. Triangle": UNSAID,
+    "749_B. Parallelogram is Back": UNSAID,
+    "1264_C. Beautiful Mirrors with queries": OTHER,
+    "1324_F. Maximum White Subtree": OTHER,
+    "1118_F1. Tree Cutting (Easy Version)": "half of its tests have the input of problem F2",
+    "1056_D. Decorate Apple Tree": "a test lacks the empty line that the program reads",
+    "1540_B. Tree Array": "prints 10^9 + 10 for 3, which is equal modulo 10^9 + 7 only",
+}
+"""Disagreements explained by hand, by problem."""
 
 
 class Patient:
@@ -133,7 +147,7 @@ def check(
         if passed(runs) != published:
             runs = runs_of(problems[name], program, boxes)
         if passed(runs) != published:
-            why = KNOWN.get((source.name, name), "") or explained(problems[name], runs)
+            why = KNOWN.get(name, "") or explained(problems[name], runs)
             source.disagreements.append((name, published, why))
             print(
                 f"{source.name} {name}: published {published}: {why or runs[-1]}", file=sys.stderr
