@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlanything.domains.base import DomainError
 from rlanything_coding.checking import ground_truth
@@ -23,6 +25,12 @@ from rlanything_coding.published import LeftOut, read_published
 from rlanything_coding.sandbox.base import Verdict
 from rlanything_coding.sandbox.local import LocalExecutor
 
+KEYS = st.sampled_from(
+    "question question_content description public_tests generated_tests solutions input_output "
+    "inputs outputs fn_name input output testtype metadata public_test_cases private_test_cases "
+    "original_json starter_code time_limit seconds func_name language solution difficulty "
+    "test_input test_output".split()
+)
 FOLDER = os.environ.get("RLANYTHING_CODING_DATA")
 IDS = ("task_id", "question_id", "problem_id", "name", "id")
 EACH = 2
@@ -96,6 +104,22 @@ def usable_problems(file: Path, boxes: LocalExecutor) -> dict[str, Problem]:
         if not isinstance(published, LeftOut) and not undecided(published, lambda: boxes):
             problems[str(next(entry[key] for key in IDS if key in entry))] = published.problem
     return problems
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.sampled_from(["", "[", "1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=9))
+def test_no_entry_crashes(entry: dict[str, Any]) -> None:
+    try:
+        read_published("p.jsonl, line 1", entry, EVALUATION_SECONDS)
+    except DomainError as fault:
+        [line] = str(fault).splitlines()
+        assert line.startswith("p.jsonl, line 1")
 
 
 LINES = 100_000

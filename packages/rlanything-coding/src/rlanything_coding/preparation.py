@@ -207,8 +207,8 @@ def entry_of(problem: Problem) -> dict[str, object]:
     }
     if problem.entry_point:
         entry["test_function"] = problem.entry_point
-    for each in fields(Grading):
-        value = getattr(problem.grading, each.name)
-        if value != each.default:
-            entry[f"test_{each.name}"] = value
+    for rule in fields(Grading):
+        value = getattr(problem.grading, rule.name)
+        if value != rule.default:
+            entry[f"test_{rule.name}"] = value
     return entry

@@ -59,7 +59,7 @@ class Problem:
         }
         if self.grading != DEFAULT_GRADING:
             data["grading"] = {
-                each.name: getattr(self.grading, each.name) for each in fields(Grading)
+                rule.name: getattr(self.grading, rule.name) for rule in fields(Grading)
             }
         return data | {key: value for key, value in optional.items() if value}
 

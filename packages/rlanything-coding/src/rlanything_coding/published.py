@@ -185,8 +185,9 @@ def _solutions(entry: Mapping[str, Any], form: str) -> tuple[str, ...]:
         return ()
     if form == CODECONTESTS:
         if isinstance(said, dict):
-            languages, texts = said.get("language") or (), said.get("solution") or ()
-            pairs = list(zip(languages, texts, strict=False))
+            columns = [said.get(key) for key in ("language", "solution")]
+            columns = [column if isinstance(column, list) else [] for column in columns]
+            pairs = list(zip(*columns, strict=False))
         else:
             rows = said if isinstance(said, list) else []
             objects = [each for each in rows if isinstance(each, dict)]
@@ -223,7 +224,7 @@ def _of_livecodebench(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | 
         for key in ("public_test_cases", "private_test_cases")
         for case in _cases(f"{place}, {key}", entry.get(key, "[]"))
     ]
-    kinds = {case.get("testtype", "stdin") for case in cases}
+    kinds = {str(case.get("testtype", "stdin")) for case in cases}
     for case in cases:
         if len(kinds) > 1 or not {"input", "output"} <= case.keys():
             fault = f"a test is not understood ({reprlib.repr(case)})"
@@ -245,9 +246,12 @@ def _of_livecodebench(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | 
 def _function_name(place: str, metadata: Any) -> str:
     try:
         metadata = json.loads(metadata) if isinstance(metadata, str) else metadata
-        return str(metadata["func_name"])
-    except (ValueError, RecursionError, KeyError, TypeError):
+    except (ValueError, RecursionError):
+        metadata = None
+    name = metadata.get("func_name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str):
         fail(place, "'metadata' has no 'func_name'", "give the file as LiveCodeBench published it")
+    return name
 
 
 def _function(name: str, entry: Mapping[str, Any]) -> dict[str, str]:
