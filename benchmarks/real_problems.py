@@ -46,6 +46,7 @@ TOGETHER = 4
 MISSING = re.compile(r"No module named '(\w+)|name '(Sorted\w+)' is not defined")
 UNKNOWN = re.compile(r"NameError: name '(math|re|sys|np|\w*path|hashlib|itertools)' is not defined")
 UNSAID = "there are several right answers, which the statement does not say"
+ELSEWISE = "there are several right answers, said in words that are not recognised"
 OTHER = "the program solves another problem: the data set has them mixed up"
 KNOWN = {
     "1076_D. Edge Deletion": UNSAID,
@@ -54,10 +55,15 @@ KNOWN = {
     "1521_D. Nastia Plays with a Tree": UNSAID,
     "407_A. Triangle": UNSAID,
     "749_B. Parallelogram is Back": UNSAID,
+    "136_D. Rectangle and Square": ELSEWISE,
+    "1031_E. Triple Flips": ELSEWISE,
+    "1071_C. Triple Flips": ELSEWISE,
     "1264_C. Beautiful Mirrors with queries": OTHER,
     "1324_F. Maximum White Subtree": OTHER,
     "1118_F1. Tree Cutting (Easy Version)": "half of its tests have the input of problem F2",
     "1056_D. Decorate Apple Tree": "a test lacks the empty line that the program reads",
+    "1238_E. Keyboard Purchase": "takes more than 6 s of CPU when it runs alone",
+    "1503_E. 2-Coloring": "takes more than 6 s of CPU when it runs alone",
     "1540_B. Tree Array": "prints 10^9 + 10 for 3, which is equal modulo 10^9 + 7 only",
 }
 """Disagreements explained by hand, by problem."""

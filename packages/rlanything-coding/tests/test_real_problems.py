@@ -26,15 +26,20 @@ from rlanything_coding.sandbox.base import Verdict
 from rlanything_coding.sandbox.local import LocalExecutor
 
 KEYS = st.sampled_from(
-    "question question_content description public_tests generated_tests solutions input_output "
-    "inputs outputs fn_name input output testtype metadata public_test_cases private_test_cases "
-    "original_json starter_code time_limit seconds func_name language solution difficulty "
-    "test_input test_output".split()
+    [
+        *("question", "question_content", "description", "public_tests", "generated_tests"),
+        *("solutions", "input_output", "inputs", "outputs", "fn_name", "input", "output"),
+        *("testtype", "metadata", "public_test_cases", "private_test_cases", "original_json"),
+        *("starter_code", "time_limit", "seconds", "func_name", "language", "solution"),
+        *("difficulty", "test_input", "test_output"),
+    ]
 )
 FOLDER = os.environ.get("RLANYTHING_CODING_DATA")
 IDS = ("task_id", "question_id", "problem_id", "name", "id")
 EACH = 2
 """Right and wrong programs of each file to run."""
+SEVERAL_ANSWERS = ("1076_D. Edge Deletion", "1118_F1. Tree Cutting (Easy Version)")
+"""Problems of CodeContests whose right programs fail their tests: see real-problems.md."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +78,7 @@ def test_each_real_file_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
         assert "; read: " in line
         forms += 1
         count = int(line.split(": ")[1].split()[0].replace(",", ""))
-        assert len(list(read_problems(out / f"{file.stem}.jsonl"))) == count
+        assert len(list(read_problems(out / line.split(":")[0]))) == count
     assert forms
 
 
@@ -87,6 +92,8 @@ def test_real_programs_get_their_published_verdicts(boxes: LocalExecutor) -> Non
         for line in programs_of(file).read_text(encoding="utf-8").splitlines():
             entry = json.loads(line)
             right = entry["is_solved"]
+            if entry["task_id"] in SEVERAL_ANSWERS:
+                continue
             if left[right] and str(entry["task_id"]) in problems:
                 left[right] -= 1
                 problem = problems[str(entry["task_id"])]
