@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlanything_coding.sandbox import comparison
-from rlanything_coding.sandbox.base import Job, Verdict
+from rlanything_coding.sandbox.base import DEFAULT_GRADING, EXACT, Grading, Job, Verdict
 from rlanything_coding.sandbox.comparison import kept, same_tokens, verdict_on
 
 
@@ -33,7 +33,7 @@ from rlanything_coding.sandbox.comparison import kept, same_tokens, verdict_on
 )
 def test_tokens_are_equal_but_for_white_space(said: str, expected: str, same: bool) -> None:
     assert same_tokens(said, expected) is same
-    assert same_tokens(said, expected, 0.0) is same
+    assert same_tokens(said, expected, EXACT) is same
 
 
 @pytest.mark.parametrize(
@@ -90,18 +90,45 @@ def test_tokens_are_equal_but_for_white_space(said: str, expected: str, same: bo
 def test_numbers_may_differ_a_little_where_a_fraction_is_expected(
     said: str, expected: str, same: bool
 ) -> None:
-    assert same_tokens(said, expected, 1e-6) is same
+    assert same_tokens(said, expected, DEFAULT_GRADING) is same
+
+
+@pytest.mark.parametrize(
+    ("said", "expected", "same"),
+    [
+        ("1.0", "1", True),
+        ("1.0000001 -1", "1 -1", True),
+        ("1.1", "1", False),
+        ("2e0", "2", True),
+        ("2.0", "2.0000001", True),
+        # Two whole numbers are still exact: one off in a million is wrong.
+        ("1000001", "1000000", False),
+        ("01", "1", False),
+        ("1", "1.0", True),
+        ("YES", "Yes", False),
+    ],
+)
+def test_a_whole_number_may_be_a_rounded_one_where_the_problem_says_so(
+    said: str, expected: str, same: bool
+) -> None:
+    assert same_tokens(said, expected, Grading(real_numbers=True)) is same
+
+
+def test_capitals_may_not_matter() -> None:
+    assert same_tokens("yes No", "YES NO", Grading(ignore_case=True))
+    assert same_tokens("YES 0.5", "Yes 0.50000001", Grading(ignore_case=True))
+    assert not same_tokens("yes", "no", Grading(ignore_case=True))
 
 
 def test_an_output_that_is_no_text_is_wrong_and_nothing_expected_is_ok() -> None:
-    assert verdict_on(b"caf\xe9", "café", 0.0) is Verdict.WRONG
-    assert verdict_on(b"caf\xe9", None, 0.0) is Verdict.OK
+    assert verdict_on(b"caf\xe9", "café", EXACT) is Verdict.WRONG
+    assert verdict_on(b"caf\xe9", None, EXACT) is Verdict.OK
 
 
 def test_a_flood_is_compared_as_fast_as_it_is_read() -> None:
     began = time.process_time()
-    assert not same_tokens("x\n" * 2**22, "x", 1e-6)
-    assert not same_tokens(f"{'1' * 2**22}.5", "1.5", 1e-6)
+    assert not same_tokens("x\n" * 2**22, "x", DEFAULT_GRADING)
+    assert not same_tokens(f"{'1' * 2**22}.5", "1.5", DEFAULT_GRADING)
     assert time.process_time() - began < 0.5
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from rlanything_coding.functions import check_function
+from rlanything_coding.functions import call_function, check_function
 from rlanything_coding.problem import Example, Problem
 from rlanything_coding.sandbox.base import Executor, Job, Limits, RunResult, Verdict
 
@@ -22,6 +22,8 @@ def ground_truth(
     limits = _limits(problem, memory_mb)
     if problem.check is not None:
         return [check_function(executor, problem.check, problem.entry_point, program, limits)]
+    if problem.entry_point:
+        return call_function(executor, problem, program, limits)
     return executor.run_all([_job(problem, program, test, limits, 0) for test in problem.tests])
 
 
@@ -64,7 +66,7 @@ def _limits(problem: Problem, memory_mb: int) -> Limits:
 
 
 def _job(problem: Problem, program: str, test: Example, limits: Limits, kept: int) -> Job:
-    return Job(program, test.input, test.output, problem.tolerance, limits, kept)
+    return Job(program, test.input, test.output, problem.grading, limits, kept)
 
 
 def disagreement(

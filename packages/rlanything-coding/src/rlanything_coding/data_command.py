@@ -46,4 +46,5 @@ def prepare(
             f"{out}: {fault.strerror or fault}: name a new folder with --out"
         ) from fault
     for line in lines:
-        write_line(f"{out}/{line}")
+        for part in f"{out}/{line}".splitlines():
+            write_line(part)

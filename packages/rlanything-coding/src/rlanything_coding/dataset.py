@@ -6,9 +6,13 @@ One JSON list, or one JSON object a line, with these keys; others are ignored:
     test_input       a list of texts, the program's inputs on stdin
     test_output      a list of the same length, the expected outputs
     test_time_limit  seconds for each test
-    test_method      "stdio", which is also the default
+    test_method      "stdio", which is also the default; or "function" for tests that call one: an
+                     input is its arguments as JSON, one a line, an output its value as JSON
+    test_function    the name of that function, or CLASS.METHOD
     test_tolerance   largest difference, absolute or relative, from an expected number with a point
                      or an exponent; 1e-6 by default; 0: all must be printed as expected
+    test_real_numbers  true: an expected whole number also matches one with a point within it
+    test_ignore_case   true: capitals do not matter
 """
 
 from __future__ import annotations
@@ -27,12 +31,14 @@ from typing import Any, NoReturn, TextIO
 from rlanything.domains.base import DomainError, MissingData
 from rlanything.surrogates import whole_characters
 from rlanything_coding.problem import Example, Problem
-from rlanything_coding.sandbox.base import MOST, TOLERANCE
+from rlanything_coding.sandbox.base import MOST, TOLERANCE, Grading
 
 _CHUNK_CHARACTERS = 1 << 20
 _ENTRY_CHARACTERS = 1 << 28
 """Largest problem in characters; anything longer is taken for a malformed list."""
 _BLANK = re.compile(r"\s*")
+_FUNCTION = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)?")
+_PARQUET = b"PAR1"
 
 
 def read_problems(path: str | Path, most_tests: int | None = None) -> Iterator[tuple[str, Problem]]:
@@ -53,16 +59,22 @@ def read_problems(path: str | Path, most_tests: int | None = None) -> Iterator[t
 
 
 def read_entries(
-    file: Path, on_bytes: Callable[[int], None] | None = None
+    file: Path,
+    on_bytes: Callable[[int], None] | None = None,
+    on_fault: Callable[[str], None] | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """Yields the entries of a JSON list or of JSON lines, one at a time, each with its place in
     words.
 
-    `on_bytes`: called with the number of bytes read so far. Raises `DomainError` if the file cannot
-    be read, and `MissingData` if it does not exist."""
+    `on_bytes`: called with the number of bytes read so far; `on_fault`: called with a line about
+    what is not JSON, and the rest is read as far as possible. Raises `DomainError` if the file
+    cannot be read, and `MissingData` if it does not exist."""
     try:
         with file.open("rb") as raw, io.TextIOWrapper(raw, encoding="utf-8-sig") as text:
-            for place, entry in _entries(file, text):
+            if raw.peek(len(_PARQUET))[: len(_PARQUET)] == _PARQUET:
+                remedy = "write JSON lines, such as by load_dataset(...).to_json(FILE) of datasets"
+                raise DomainError(f"{file} is Parquet: {remedy}")
+            for place, entry in _entries(file, text, on_fault or _raise):
                 yield f"{file}, {place}", entry
                 if on_bytes is not None:
                     on_bytes(raw.tell())
@@ -97,11 +109,16 @@ def _digest(problem: Problem) -> str:
     return hashlib.blake2b(content.encode(), digest_size=6).hexdigest()
 
 
-def _entries(path: Path, file: TextIO) -> Iterator[tuple[str, Any]]:
+def _entries(
+    path: Path, file: TextIO, on_fault: Callable[[str], None]
+) -> Iterator[tuple[str, Any]]:
     """Yields the decoded entries, each with its place in the file."""
     start = file.read(_CHUNK_CHARACTERS)
     if start.lstrip()[:1] == "[":
-        yield from _list_items(path, file, start.lstrip()[1:])
+        try:
+            yield from _list_items(path, file, start.lstrip()[1:])
+        except DomainError as fault:
+            on_fault(str(fault))
         return
     file.seek(0)
     for number, line in enumerate(file, start=1):
@@ -110,7 +127,7 @@ def _entries(path: Path, file: TextIO) -> Iterator[tuple[str, Any]]:
                 yield f"line {number}", json.loads(line)
             except (ValueError, RecursionError) as error:
                 fault = getattr(error, "msg", error)
-                fail(f"{path}, line {number}", f"not JSON ({fault})", "write one object a line")
+                on_fault(f"{path}, line {number}: not JSON ({fault}): write one object a line")
 
 
 def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]]:
@@ -165,12 +182,18 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
         if key not in entry:
             fail(place, f"there is no {key!r}", "add it")
     method = entry.get("test_method", "stdio")
-    if method != "stdio":
+    if method not in ("stdio", "function"):
         fail(
             place,
             f"'test_method' is {reprlib.repr(method)}",
-            "only 'stdio' is supported; rewrite its tests or remove it",
+            "only 'stdio' and 'function' are supported; rewrite its tests or remove it",
         )
+    function = entry.get("test_function") if method == "function" else ""
+    if not isinstance(function, str) or (method == "function") != bool(
+        _FUNCTION.fullmatch(function)
+    ):
+        fault = f"'test_function' is {reprlib.repr(function)}"
+        fail(place, fault, "name the function, or CLASS.METHOD")
     question, limit = entry["question"], entry["test_time_limit"]
     if not isinstance(question, str) or not question.strip():
         fail(place, "'question' is not a text", "give the problem in words")
@@ -183,6 +206,9 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
     if type(tolerance) not in (int, float) or not 0 <= tolerance < 1:
         fault = f"'test_tolerance' is {reprlib.repr(tolerance)}"
         fail(place, fault, "give a number from 0 to below 1")
+    for key in ("test_real_numbers", "test_ignore_case"):
+        if type(entry.get(key, False)) is not bool:
+            fail(place, f"{key!r} is {reprlib.repr(entry[key])}", "give true or false")
     for key in ("test_input", "test_output"):
         texts = entry[key]
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -194,13 +220,34 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
             f"{len(given)} inputs and {len(expected)} outputs",
             "give as many of each, and at least one",
         )
+    if function:
+        _check_json(place, given, expected)
     pairs = zip(given[:most_tests], expected[:most_tests], strict=True)
     return Problem(
         question=whole_characters(question.replace("\r\n", "\n").strip()),
         tests=tuple(Example(whole_characters(i), whole_characters(o)) for i, o in pairs),
         time_limit_seconds=float(limit),
-        tolerance=float(tolerance),
+        grading=Grading(
+            float(tolerance),
+            entry.get("test_real_numbers", False),
+            entry.get("test_ignore_case", False),
+        ),
+        entry_point=function,
     )
+
+
+def _check_json(place: str, given: list[str], expected: list[str]) -> None:
+    """Raises `DomainError` if arguments or values of a function are not JSON."""
+    for text in (*(line for each in given for line in each.splitlines()), *expected):
+        try:
+            json.loads(text)
+        except (ValueError, RecursionError):
+            fault = f"{reprlib.repr(text)} is not JSON"
+            fail(place, fault, "give arguments and values of a function as JSON, one a line")
+
+
+def _raise(fault: str) -> NoReturn:
+    raise DomainError(fault)
 
 
 def fail(place: str, fault: str, remedy: str) -> NoReturn:

@@ -185,6 +185,9 @@ class Coding(Domain):
                     "evaluation.splits"
                 )
             sampled = sample_problems(self._data[split], count, drawn, self._tests)
+            if split == "train" and any(problem.entry_point for _, problem in sampled):
+                file = self._data[split]
+                raise DomainError(f"{file} has problems about functions: use them in evaluation")
             return [_task(*each) for each in sampled]
         if split not in EMBEDDED:
             known = ", ".join([*EMBEDDED, HUMANEVAL])
@@ -219,7 +222,7 @@ class Coding(Domain):
         return CodingTeacher()
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        name = "function" if "check" in task.data else "policy"
+        name = "function" if "entry_point" in task.data else "policy"
         return self._ask(name, question=observation)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
@@ -280,7 +283,7 @@ class Coding(Domain):
     def run_tests(
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
     ) -> list[list[int]]:
-        if "check" in task.data:
+        if "entry_point" in task.data:
             return [[] for _ in responses]  # a stdin/stdout test does not apply to a function
         table = [[0] * len(tests) for _ in responses]
         readable, runs = self._runs(task, responses, tests)
@@ -325,7 +328,7 @@ class Coding(Domain):
                 readable[column] = self._read_test(text)
             except InvalidTest:
                 continue
-        if problem.check is not None or not readable:
+        if problem.entry_point or not readable:
             return {}, {}
         rows = {
             row: program
@@ -350,7 +353,7 @@ class Coding(Domain):
 
 
 def _task(task_id: str, problem: Problem) -> Task:
-    kind = problem.family or ("function" if problem.check is not None else "")
+    kind = problem.family or ("function" if problem.entry_point else "")
     return Task(task_id, problem.question, kind, problem.to_data())
 
 

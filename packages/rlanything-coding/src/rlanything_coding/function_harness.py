@@ -73,22 +73,47 @@ def decoded(value: Any) -> Any:
             return kinds[name](decoded(content))
 
 
-def call(program: str, name: str, calls: list[Any]) -> list[Any]:
+PRELUDE = """
+import bisect, collections, functools, heapq, itertools, math, operator, random, re, string, sys
+from bisect import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import *
+from operator import *
+from string import *
+from typing import *
+from builtins import *  # such as pow, which others above have replaced
+inf = float("inf")
+sys.setrecursionlimit(50_000)
+"""
+"""Names and recursion limit that LeetCode and LiveCodeBench set before a solution; its signature
+already needs `List`."""
+
+
+def call(program: str, name: str, calls: list[Any], prelude: bool = False) -> list[Any]:
     """Returns the results of a program's function in each call, up to the first failure: a list
-    with the value, or an empty list."""
+    with the value, or an empty list. `name`: a function, or CLASS.METHOD of a new object each
+    time; `prelude`: define the names of `PRELUDE` first."""
     # Output of the program, and code under a main guard, are not part of the function.
     printed = sys.stdout
     sys.stdout = io.StringIO()
     results: list[Any] = []
     try:
         names: dict[str, Any] = {"__name__": "program"}
+        if prelude:
+            exec(PRELUDE, names)
         exec(compile(program, "program.py", "exec", dont_inherit=True), names)
-        function = names[name]
+        first, _, method = name.partition(".")
+        function = names[first]
         for positional, named in calls:
             try:
-                result = function(*decoded(positional), **decoded(named))
+                bound = getattr(function(), method) if method else function
+                result = bound(*decoded(positional), **decoded(named))
                 results.append([encoded(result)])
-            except Exception:
+            except Exception as error:
+                sys.stderr.write(f"{type(error).__name__}: {error}\n"[:500])
                 results.append([])
                 break
     finally:
@@ -146,7 +171,7 @@ def main() -> None:
     os.dup2(2, 1)
     asked = json.loads(sys.stdin.read())
     if "program" in asked:
-        answer: Any = call(asked["program"], asked["name"], asked["calls"])
+        answer: Any = call(asked["program"], asked["name"], asked["calls"], "prelude" in asked)
     else:
         answer = check(asked["check"], asked["name"], asked["rounds"])
     with open(stdout, "w") as file:

@@ -1,13 +1,18 @@
-"""Functions that code checks (HumanEval): called in one run, checked in another."""
+"""Functions that code checks (HumanEval), or that tests call (LeetCode): called in one run, checked
+in another, or here."""
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from rlanything_coding.sandbox.base import Executor, Job, Limits, RunResult, Verdict
+from rlanything_coding.function_harness import encoded
+from rlanything_coding.problem import Problem
+from rlanything_coding.sandbox.base import Executor, Grading, Job, Limits, RunResult, Verdict
 
 MOST_ROUNDS = 64
 """Largest number of times a check may request more calls; nearly all checks request them at
@@ -59,3 +64,65 @@ def _harness() -> str:
 
 def _without_output(result: RunResult) -> RunResult:
     return replace(result, stdout=b"")
+
+
+def call_function(
+    executor: Executor, problem: Problem, program: str, limits: Limits
+) -> list[RunResult]:
+    """Returns one result for each of a problem's tests, which call its `entry_point`.
+
+    Each call is a run of its own. The program sees the arguments, never the expected value."""
+    name = problem.entry_point
+    calls = [
+        [encoded([json.loads(line) for line in test.input.splitlines()]), encoded({})]
+        for test in problem.tests
+    ]
+    runs = executor.run_all(
+        [_job(limits, name, program=program, calls=[call], prelude=True) for call in calls]
+    )
+    return [
+        _judged(run, json.loads(test.output), problem.grading)
+        for run, test in zip(runs, problem.tests, strict=True)
+    ]
+
+
+def _judged(run: RunResult, expected: object, grading: Grading) -> RunResult:
+    if run.verdict is not Verdict.OK:
+        return run
+    try:
+        [returned] = json.loads(run.text)
+        if not returned:
+            return replace(run, verdict=Verdict.ERROR, reason="it raised an exception")
+        right = _same(_plain(returned[0]), expected, grading.tolerance)
+    except (ValueError, TypeError, ArithmeticError, RecursionError):
+        right = False  # the program exited, or printed or returned something else
+    return replace(run, verdict=Verdict.OK if right else Verdict.WRONG)
+
+
+def _plain(value: Any) -> Any:
+    """Returns the JSON value of an encoded one; tuples become lists. Raises `ValueError` for types
+    that JSON does not have."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    [(kind, content)] = value.items()
+    if kind == "tuple":
+        return [_plain(each) for each in content]
+    if kind == "dict":
+        return {str(_plain(key)): _plain(each) for key, each in content}
+    raise ValueError(f"{kind} is not a JSON value")
+
+
+def _same(said: Any, expected: Any, tolerance: float) -> bool:
+    if isinstance(said, list) and isinstance(expected, list):
+        return len(said) == len(expected) and all(
+            _same(one, other, tolerance) for one, other in zip(said, expected, strict=True)
+        )
+    if isinstance(said, dict) and isinstance(expected, dict):
+        return said.keys() == expected.keys() and all(
+            _same(said[key], expected[key], tolerance) for key in expected
+        )
+    if isinstance(expected, float) and isinstance(said, int | float):
+        return math.isclose(said, expected, rel_tol=tolerance, abs_tol=tolerance)
+    return bool(said == expected)

@@ -29,8 +29,8 @@ def rewritten(answer: str, root: Problem, least_tests: int = 4) -> Problem:
     The JSON is in the last block labelled `json`; without one it is the last object that begins
     with such a key. The new problem keeps the root's time limit, family and difficulty. Raises
     `InvalidTask` with the reason, also if the problem equals its root."""
-    if root.check is not None:
-        raise InvalidTask("a problem that is checked by code cannot be rewritten")
+    if root.entry_point:
+        raise InvalidTask("a problem about a function cannot be rewritten")
     content = _object(answer)
     question = _question(content.get("question"))
     tests = _tests(content.get("tests"), least_tests)

@@ -80,6 +80,23 @@ TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
+class Grading:
+    """Rules for comparing an output with the expected one, token by token."""
+
+    tolerance: float = TOLERANCE
+    """Largest absolute or relative difference from an expected number with a point or an exponent;
+    whole numbers must be equal. 0: all tokens must be equal."""
+    real_numbers: bool = False
+    """Whether an expected whole number is a rounded one: it also matches a number with a point or
+    an exponent within the tolerance."""
+    ignore_case: bool = False
+
+
+DEFAULT_GRADING = Grading()
+EXACT = Grading(0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One run of one program."""
 
@@ -88,9 +105,7 @@ class Job:
     stdin: str | bytes = b""
     expected: str | None = None
     """The expected stdout, compared token by token; None accepts any output."""
-    tolerance: float = TOLERANCE
-    """Largest absolute or relative difference from an expected number with a point or an exponent;
-    whole numbers must be equal. 0: all tokens must be equal."""
+    grading: Grading = DEFAULT_GRADING
     limits: Limits = DEFAULT_LIMITS
     kept_bytes: int | None = None
     """Bytes of stdout, from its beginning, that the result keeps; None: all."""

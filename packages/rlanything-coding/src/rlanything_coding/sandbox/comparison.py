@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from rlanything_coding.sandbox.base import Job, Verdict
+from rlanything_coding.sandbox.base import EXACT, Grading, Job, Verdict
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _LONGEST = 400
@@ -17,35 +17,42 @@ _ROUNDING = 1e-15
 _PIECE = 1 << 16
 
 
-def verdict_on(stdout: bytes, expected: str | None, tolerance: float) -> Verdict:
+def verdict_on(stdout: bytes, expected: str | None, grading: Grading) -> Verdict:
     """Returns OK or WRONG, for a program that ended cleanly."""
     if expected is None:
         return Verdict.OK
     said = stdout.decode("utf-8", "surrogateescape")
-    return Verdict.OK if same_tokens(said, expected, tolerance) else Verdict.WRONG
+    return Verdict.OK if same_tokens(said, expected, grading) else Verdict.WRONG
 
 
-def same_tokens(said: str, expected: str, tolerance: float = 0.0) -> bool:
-    """Returns whether two texts are equal apart from white space. An expected number with a point
-    or an exponent also matches another finite number that differs by at most `tolerance`,
-    absolutely or relative to the expected one."""
+def same_tokens(said: str, expected: str, grading: Grading = EXACT) -> bool:
+    """Returns whether two texts are equal apart from white space and what `grading` allows. A
+    number matches only a finite one."""
+    if grading.ignore_case:
+        said, expected = said.lower(), expected.lower()
     theirs = expected.split()
     # Do not split what follows the expected tokens: a flood would become millions of tokens.
     ours = said.split(None, len(theirs))
     return len(ours) == len(theirs) and all(
-        one == other or (tolerance > 0 and _close(one, other, tolerance))
+        one == other or (grading.tolerance > 0 and _close(one, other, grading))
         for one, other in zip(ours, theirs, strict=True)
     )
 
 
-def _close(said: str, expected: str, tolerance: float) -> bool:
-    if expected.lstrip("+-").isdigit() or max(len(said), len(expected)) > _LONGEST:
+def _close(said: str, expected: str, grading: Grading) -> bool:
+    if _whole(expected) and (not grading.real_numbers or _whole(said)):
+        return False
+    if max(len(said), len(expected)) > _LONGEST:
         return False
     if not (_NUMBER.fullmatch(said) and _NUMBER.fullmatch(expected)):
         return False
     one, other = float(said), float(expected)
-    allowed = (tolerance + _ROUNDING) * max(1.0, abs(other))
+    allowed = (grading.tolerance + _ROUNDING) * max(1.0, abs(other))
     return math.isfinite(one) and math.isfinite(other) and abs(one - other) <= allowed
+
+
+def _whole(token: str) -> bool:
+    return token.lstrip("+-").isdigit()
 
 
 def kept(job: Job, verdict: Verdict, stdout: bytes) -> tuple[bytes, str]:

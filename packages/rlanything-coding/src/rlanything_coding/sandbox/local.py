@@ -175,4 +175,4 @@ def _verdict(job: Job, ended: Ended) -> tuple[Verdict, str]:
         if ended.stderr.endswith(b"MemoryError\n"):
             return Verdict.MEMORY, f"more than {limits.memory_mb} MiB"
         return Verdict.ERROR, f"exit status {ended.status}"
-    return verdict_on(ended.stdout, job.expected, job.tolerance), ""
+    return verdict_on(ended.stdout, job.expected, job.grading), ""

@@ -269,4 +269,4 @@ def _verdict(job: Job, run: Mapping[str, Any], stdout: bytes, stderr: bytes) -> 
         if stderr.rstrip().endswith(b"MemoryError"):
             return Verdict.MEMORY, f"more than {job.limits.memory_mb} MiB"
         return Verdict.ERROR, f"exit status {code}"
-    return verdict_on(stdout, job.expected, job.tolerance), ""
+    return verdict_on(stdout, job.expected, job.grading), ""
