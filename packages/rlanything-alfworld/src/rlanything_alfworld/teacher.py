@@ -227,8 +227,6 @@ class PublishedTeacher(AlfWorldTeacher):
         slip=0.2,
         policy_epochs=2,
         pack_tokens=4096,
-        label_noise=0.1,
-        judge_epochs=3,
         judged_games=600,
         adapter_games=3230,
         episodes=240,
