@@ -61,7 +61,7 @@ class Progress:
     @contextmanager
     def phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
         """Shows a phase of `total` units; yields a callback for each number of units done."""
-        with self._phase(name, total, unit) as show:
+        with self._counted(name, total, unit) as show:
             done = 0
 
             def advance(count: int) -> None:
@@ -74,11 +74,11 @@ class Progress:
     @contextmanager
     def bytes_phase(self, name: str) -> Iterator[Callable[[int, int], None]]:
         """Shows a phase in bytes; yields a callback for (bytes done, total bytes)."""
-        with self._phase(name, 0, "bytes") as show:
+        with self._counted(name, 0, "bytes") as show:
             yield show
 
     @contextmanager
-    def _phase(self, name: str, total: int, unit: str) -> Iterator[Callable[[int, int], None]]:
+    def _counted(self, name: str, total: int, unit: str) -> Iterator[Callable[[int, int], None]]:
         """Yields a callback for (units done, total units; 0 if the total is unknown)."""
         begun = time.perf_counter()
         task = self._bars.add_task(one_line(name), total=total, unit=one_line(unit), rate="")

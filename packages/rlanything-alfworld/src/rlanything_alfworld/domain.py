@@ -29,7 +29,7 @@ from rlanything.records import (
 from rlanything_alfworld.assets import package_folder
 from rlanything_alfworld.commands import ACTION_MARKER, Listing
 from rlanything_alfworld.dataset import dataset_tasks
-from rlanything_alfworld.environment import AlfWorldEnvironment
+from rlanything_alfworld.environment import AlfWorldEnvironment, InvalidRule
 from rlanything_alfworld.expert import NoPlanError, plan
 from rlanything_alfworld.goal import KINDS, Goal
 from rlanything_alfworld.nano_prompts import NanoPrompts
@@ -68,7 +68,7 @@ class AlfWorld(Domain):
         a box. None: `numbered` with the paper's style, the only one that can."""
         idle_actions: bool = False
         """Whether look, inventory and examine are possible."""
-        invalid: Literal["refuse", "first"] = "refuse"
+        invalid: InvalidRule = "refuse"
         """How a response without a possible command counts: `refuse`, it changes nothing and the
         next observation says so; `first`, it plays the first of the possible commands, as in the
         paper's published code."""
@@ -91,7 +91,7 @@ class AlfWorld(Domain):
         if chosen.style == "nano" and chosen.history is not None:
             raise DomainError("history: the nano prompts show every step: set style to paper")
         self._idle_actions = chosen.idle_actions
-        self._invalid = chosen.invalid
+        self._invalid: InvalidRule = chosen.invalid
         self._prompts = (
             PaperPrompts(chosen.prompts, self._listing, chosen.history)
             if chosen.style == "paper"

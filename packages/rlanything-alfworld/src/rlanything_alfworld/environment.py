@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.records import Task
@@ -15,6 +15,8 @@ from rlanything_alfworld.commands import (
 )
 from rlanything_alfworld.game_engine import NOTHING_HAPPENS, GameEngine, GameView
 from rlanything_alfworld.tasks import load_game
+
+InvalidRule: TypeAlias = Literal["refuse", "first"]
 
 NOT_LISTED = f"{NOTHING_HAPPENS} The answer is none of the possible commands."
 """Reply to an unlisted answer if the commands are listed."""
@@ -35,7 +37,7 @@ class AlfWorldEnvironment:
         self,
         idle_actions: bool = True,
         listing: Listing = "none",
-        invalid: Literal["refuse", "first"] = "refuse",
+        invalid: InvalidRule = "refuse",
     ) -> None:
         self._invalid = invalid
         self._left_out = _IDLE[:1] if idle_actions else _IDLE
