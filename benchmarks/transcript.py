@@ -43,9 +43,9 @@ HEAD = f"""\
 Written by `python benchmarks/transcript.py`: one episode of {TURNS} turns with the options of
 [`{RECIPE}`](src/rlanything_alfworld/recipes/{RECIPE}.yaml), on a generated game.
 The words of the answers are those of a random model of two layers and mean nothing; what must be
-read (`\\boxed{{...}}`, a goal) the script
-puts behind them: a number, a number that is not in the list, a command in its own words. Real
-answers are up to thousands of tokens long, and a proposal has eight tries in place of two. The
+read (`\\boxed{{...}}`, a goal) the script puts behind them: a number, a number that is not in the
+list (so the first command is played), a command in its own words. Real answers are up to thousands
+of tokens long, and a proposal has eight tries in place of two. The
 judge is shown boxes of others without their backslash: nothing that it quotes can be a score.
 """
 

@@ -19,5 +19,9 @@ def test_the_transcripts_answers_still_lead_to_the_same_prompts() -> None:
     )
     assert next(answers, None) is None
     # All that there is to see is on it.
-    for seen in ("\\boxed{99}", "Turn 2, REJECTED: 99", "The candidate: cool some bread"):
+    for seen in (
+        "\\boxed{99}",
+        "Turn 2, REJECTED: examine cabinet 2",
+        "The candidate: cool some bread",
+    ):
         assert seen in page
