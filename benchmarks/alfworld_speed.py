@@ -36,7 +36,7 @@ from rlanything.domains.text import TextDomain
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_alfworld import translation
-from rlanything_alfworld.dataset import FOLDERS
+from rlanything_alfworld.dataset import FOLDERS, games_folder
 from rlanything_alfworld.domain import PUBLISHED_GAMES, PublishedAlfWorld
 from rlanything_alfworld.environment import AlfWorldEnvironment
 from rlanything_alfworld.game import Game
@@ -220,8 +220,7 @@ def memory_an_environment(count: int = 64, stocks: int = 12) -> tuple[float, flo
 
 def start_up() -> tuple[int, float, float]:
     """Number of published games, and seconds to find them all, here and by the stock loader."""
-    folder = Path(os.environ[PUBLISHED_GAMES])
-    folder = folder / "json_2.1.1" if (folder / "json_2.1.1").is_dir() else folder
+    folder = games_folder(os.environ[PUBLISHED_GAMES])
     ours = [timed(lambda split=split: len(published(split, 10_000))) for split in FOLDERS]
     config = {
         "dataset": {

@@ -40,8 +40,7 @@ def dataset_tasks(
     split, and one without a playable game."""
     if split not in FOLDERS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(FOLDERS)}")
-    inside = Path(folder) / "json_2.1.1"
-    folder = inside if inside.is_dir() else Path(folder)
+    folder = games_folder(folder)
     trials = _trials(folder, split)
     random.Random(f"{split}/{seed}").shuffle(trials)
     tasks: list[Task] = []
@@ -57,12 +56,17 @@ def dataset_tasks(
             continue
         if task is not None:
             tasks.append(task)
-    if not tasks and damage is not None:
-        raise damage
     if not tasks:
         place = folder / FOLDERS[split]
-        raise DomainError(f"no playable game under {place} for split {split!r}: {REMEDY}")
+        none_left = f"no playable game under {place} for split {split!r}: {REMEDY}"
+        raise damage or DomainError(none_left)
     return tasks
+
+
+def games_folder(folder: str | Path) -> Path:
+    """Returns the folder of the games: `json_2.1.1` in the given one, or the given one."""
+    inside = Path(folder) / "json_2.1.1"
+    return inside if inside.is_dir() else Path(folder)
 
 
 def _trials(folder: Path, split: str) -> list[Path]:

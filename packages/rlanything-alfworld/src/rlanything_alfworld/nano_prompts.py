@@ -36,7 +36,7 @@ class NanoPrompts:
     def policy(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """Returns a chat that only grows: each turn is one observation and what to remember."""
         first = steps[0].observation if steps else observation
-        memory = PlayerMemory.at_start(task.instruction, first, self._first_of_kind)
+        memory = self._memory(task, first)
         opening = self._templates.render(
             "policy", task=task.instruction, observation=condense(first), memory=memory.line()
         )
@@ -49,13 +49,9 @@ class NanoPrompts:
             messages += [Message("assistant", step.response), Message("user", turn)]
         return tuple(messages)
 
-    def _memory(self, task: Task, steps: Sequence[Step]) -> PlayerMemory:
-        first = steps[0].observation
-        return PlayerMemory.at_start(task.instruction, first, self._first_of_kind)
-
     def judge(self, task: Task, steps: Sequence[Step]) -> Messages:
         """Returns one message: the episode so far, with its last step to be judged."""
-        memory = self._memory(task, steps)
+        memory = self._memory(task, steps[0].observation)
         parts = [
             self._templates.render(
                 "judge",
@@ -79,7 +75,7 @@ class NanoPrompts:
 
     def critic(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         trajectory = failed.trajectory
-        memory = self._memory(trajectory.task, trajectory.steps)
+        memory = self._memory(trajectory.task, trajectory.steps[0].observation)
         for step in trajectory.steps:
             memory.read(step.next_observation)
         text = self._templates.render(
@@ -104,3 +100,6 @@ class NanoPrompts:
             critics=" ".join(request.critics) or "none",
         )
         return (Message("user", text),)
+
+    def _memory(self, task: Task, first_observation: str) -> PlayerMemory:
+        return PlayerMemory.at_start(task.instruction, first_observation, self._first_of_kind)

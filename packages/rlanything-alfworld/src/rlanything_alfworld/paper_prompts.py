@@ -59,12 +59,13 @@ class PaperPrompts:
         """Returns goal, room, actions and observations so far, and the commands possible now."""
         room, _ = without_commands(steps[0].observation if steps else observation)
         first = 0 if self._history is None else max(0, len(steps) - self._history)
-        shown = [(i, steps[i]) for i in range(first, len(steps))]
         text = self._templates.render(
             "policy",
             task=task.instruction,
             room=room,
-            history="".join(self._step("policy_step", i, step) for i, step in shown),
+            history="".join(
+                self._step("policy_step", i, steps[i]) for i in range(first, len(steps))
+            ),
             commands=without_commands(observation)[1] or _forms(task),
             form=self._form,
         )

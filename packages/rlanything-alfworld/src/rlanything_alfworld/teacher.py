@@ -225,7 +225,6 @@ class PublishedTeacher(AlfWorldTeacher):
         games=3230,
         demonstrations_per_game=1,
         slip=0.2,
-        policy_epochs=2,
         pack_tokens=4096,
         judged_games=600,
         adapter_games=3230,

@@ -1,4 +1,4 @@
-"""What the pages of benchmarks/learning.py are called."""
+"""Titles of the pages that benchmarks/learning.py writes."""
 
 from helpers.benchmark_module import load_benchmark
 from helpers.paths import ROOT
