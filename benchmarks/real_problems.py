@@ -77,18 +77,18 @@ class Patient:
         self._executor = executor
 
     def run(self, job: Job) -> RunResult:
-        limits = replace(job.limits, wall_seconds=WALL * job.limits.cpu_seconds)
-        return self._executor.run(replace(job, limits=limits))
+        return self._executor.run(_patient(job))
 
     def run_all(self, jobs: Sequence[Job]) -> list[RunResult]:
-        patient = [
-            replace(job, limits=replace(job.limits, wall_seconds=WALL * job.limits.cpu_seconds))
-            for job in jobs
-        ]
-        return self._executor.run_all(patient)
+        return self._executor.run_all([_patient(job) for job in jobs])
 
     def close(self) -> None:
         self._executor.close()
+
+
+def _patient(job: Job) -> Job:
+    limits = replace(job.limits, wall_seconds=WALL * job.limits.cpu_seconds)
+    return replace(job, limits=limits)
 
 
 @dataclass(slots=True)
