@@ -31,7 +31,6 @@ from rlanything_coding.preparation import EVALUATION_SECONDS, undecided
 from rlanything_coding.problem import Problem
 from rlanything_coding.published import LeftOut, read_published
 from rlanything_coding.sandbox.base import DEFAULT_LIMITS, EXACT, Executor, Job, RunResult, Verdict
-from rlanything_coding.sandbox.comparison import same_tokens
 from rlanything_coding.sandbox.local import LocalExecutor
 
 VARIABLE = "RLANYTHING_CODING_DATA"
@@ -77,18 +76,18 @@ class Patient:
         self._executor = executor
 
     def run(self, job: Job) -> RunResult:
-        limits = replace(job.limits, wall_seconds=WALL * job.limits.cpu_seconds)
-        return self._executor.run(replace(job, limits=limits))
+        return self._executor.run(_patient(job))
 
     def run_all(self, jobs: Sequence[Job]) -> list[RunResult]:
-        patient = [
-            replace(job, limits=replace(job.limits, wall_seconds=WALL * job.limits.cpu_seconds))
-            for job in jobs
-        ]
-        return self._executor.run_all(patient)
+        return self._executor.run_all([_patient(job) for job in jobs])
 
     def close(self) -> None:
         self._executor.close()
+
+
+def _patient(job: Job) -> Job:
+    limits = replace(job.limits, wall_seconds=WALL * job.limits.cpu_seconds)
+    return replace(job, limits=limits)
 
 
 @dataclass(slots=True)
@@ -154,7 +153,7 @@ def check(
         if passed(runs) != published:
             runs = runs_of(problems[name], program, boxes)
         if passed(runs) != published:
-            why = KNOWN.get(name, "") or explained(problems[name], runs)
+            why = KNOWN.get(name, "") or explained(problems[name], program, runs, boxes)
             source.disagreements.append((name, published, why))
             print(
                 f"{source.name} {name}: published {published}: {why or runs[-1]}", file=sys.stderr
@@ -179,15 +178,13 @@ def passed(runs: Sequence[RunResult]) -> bool:
     return all(run.verdict is Verdict.OK for run in runs)
 
 
-def explained(problem: Problem, runs: Sequence[RunResult]) -> str:
-    """Returns the reason for a disagreement that the runs themselves show; "" if they do not."""
+def explained(problem: Problem, program: str, runs: Sequence[RunResult], boxes: Executor) -> str:
+    """Returns the reason for a disagreement that the runs show, or further ones that compare text;
+    "" if they do not."""
     failed = next((run for run in runs if run.verdict is not Verdict.OK), None)
     if failed is None:
-        text = all(
-            same_tokens(run.text, test.output, EXACT)
-            for run, test in zip(runs, problem.tests, strict=False)
-        )
-        return "" if text else "right by the statement's tolerance or capitals"
+        exact = runs_of(replace(problem, grading=EXACT), program, boxes)
+        return "" if passed(exact) else "right by the statement's tolerance or capitals"
     if name := UNKNOWN.search(failed.stderr):
         return f"uses `{name[1]}`, which it does not import"
     if module := MISSING.search(failed.stderr):

@@ -439,20 +439,20 @@ def test_the_statement_says_how_outputs_are_compared(
 
 
 @pytest.mark.parametrize(
-    ("entry", "programs"),
+    ("entry", "program"),
     [
-        (FUNCTIONAL, ("class Solution:\n    def f(self, xs: List[int], k):\n        return ",)),
-        (FUNCTIONAL | {"starter_code": ""}, ("def f(xs, k):\n    return ",)),
-        (LIVEBENCH, ("class Solution:\n    def f(self, xs, k):\n        return ",)),
-        (APPS_FUNCTION, ("def f(xs, k):\n    return ",)),
+        (FUNCTIONAL, "class Solution:\n    def f(self, xs: List[int], k):\n        return "),
+        (FUNCTIONAL | {"starter_code": ""}, "def f(xs, k):\n    return "),
+        (LIVEBENCH, "class Solution:\n    def f(self, xs, k):\n        return "),
+        (APPS_FUNCTION, "def f(xs, k):\n    return "),
         (
             APPS_FUNCTION | {"starter_code": "class Solution:\n    def f(self, xs, k):\n"},
-            ("class Solution:\n    def f(self, xs, k):\n        return ",),
+            "class Solution:\n    def f(self, xs, k):\n        return ",
         ),
     ],
 )
 def test_tests_that_call_a_function_decide(
-    tmp_path: Path, entry: dict[str, Any], programs: tuple[str, ...]
+    tmp_path: Path, entry: dict[str, Any], program: str
 ) -> None:
     source = written(tmp_path / "p.jsonl", [entry], lines=True)
     [line] = prepared(source, tmp_path / "out")
@@ -461,7 +461,6 @@ def test_tests_that_call_a_function_decide(
     [task] = domain.tasks("in_domain", 1, 0)
     assert task.instruction.startswith("Count the numbers above k.\n\nAnswer with one fenced ")
     environment = domain.environment()
-    [program] = programs
     for value, reward in (
         ("[sum(x > k for x in xs), 0.5]", 1.0),
         ("(sum(x > k for x in xs), 0.50000001)", 1.0),

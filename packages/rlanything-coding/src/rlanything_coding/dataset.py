@@ -115,10 +115,7 @@ def _entries(
     """Yields the decoded entries, each with its place in the file."""
     start = file.read(_CHUNK_CHARACTERS)
     if start.lstrip()[:1] == "[":
-        try:
-            yield from _list_items(path, file, start.lstrip()[1:])
-        except DomainError as fault:
-            on_fault(str(fault))
+        yield from _list_items(path, file, start.lstrip()[1:], on_fault)
         return
     file.seek(0)
     for number, line in enumerate(file, start=1):
@@ -130,9 +127,11 @@ def _entries(
                 on_fault(f"{path}, line {number}: not JSON ({fault}): write one object a line")
 
 
-def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]]:
-    """Yields the items of a JSON list. `text`: what has already been read after the opening
-    bracket."""
+def _list_items(
+    path: Path, file: TextIO, text: str, on_fault: Callable[[str], None]
+) -> Iterator[tuple[str, Any]]:
+    """Yields the items of a JSON list, up to the first fault. `text`: what has already been read
+    after the opening bracket."""
     decoder = json.JSONDecoder()
     index = at = 0
     while True:
@@ -153,7 +152,8 @@ def _list_items(path: Path, file: TextIO, text: str) -> Iterator[tuple[str, Any]
                 more = file.read(max(_CHUNK_CHARACTERS, pending))
             if not more:
                 fault = getattr(error, "msg", "the list has no end")
-                fail(f"{path}, item {index}", f"not JSON ({fault})", "write a JSON list")
+                on_fault(f"{path}, item {index}: not JSON ({fault}): write a JSON list")
+                return
             text, at = text[at:] + more, 0
         else:
             yield f"item {index}", entry
@@ -188,12 +188,12 @@ def problem_of(place: str, entry: Any, most_tests: int | None = None) -> Problem
             f"'test_method' is {reprlib.repr(method)}",
             "only 'stdio' and 'function' are supported; rewrite its tests or remove it",
         )
-    function = entry.get("test_function") if method == "function" else ""
-    if not isinstance(function, str) or (method == "function") != bool(
-        _FUNCTION.fullmatch(function)
-    ):
-        fault = f"'test_function' is {reprlib.repr(function)}"
-        fail(place, fault, "name the function, or CLASS.METHOD")
+    function = ""
+    if method == "function":
+        function = entry.get("test_function")
+        if not isinstance(function, str) or not _FUNCTION.fullmatch(function):
+            fault = f"'test_function' is {reprlib.repr(function)}"
+            fail(place, fault, "name the function, or CLASS.METHOD")
     question, limit = entry["question"], entry["test_time_limit"]
     if not isinstance(question, str) or not question.strip():
         fail(place, "'question' is not a text", "give the problem in words")

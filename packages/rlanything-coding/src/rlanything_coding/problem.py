@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlanything_coding.sandbox.base import DEFAULT_GRADING, Grading
@@ -58,9 +58,7 @@ class Problem:
             "spec": None if self.spec is None else dict(self.spec),
         }
         if self.grading != DEFAULT_GRADING:
-            data["grading"] = {
-                rule.name: getattr(self.grading, rule.name) for rule in fields(Grading)
-            }
+            data["grading"] = asdict(self.grading)
         return data | {key: value for key, value in optional.items() if value}
 
     @classmethod

@@ -21,7 +21,7 @@ import re
 import reprlib
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,7 @@ _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE")
 _AROUND = ("PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP")
 """Opcodes around a text that was pickled alone."""
 _CONTESTS_TESTS = ("public_tests", "private_tests", "generated_tests")
+_LIVE_TESTS = ("public_test_cases", "private_test_cases")
 _AS_PUBLISHED = "give the file as it was published"
 _ANY_ANSWER = re.compile(
     r"(?<!not )(?<!n't )\b(?:print|output|return)\s+any\b(?!\s+(?:number|amount))"
@@ -124,7 +125,7 @@ def read_published(place: str, entry: Any, seconds: float) -> Published | LeftOu
         fields |= _grading(statement, form)
     function = fields.get("test_function")
     if function:
-        fields["question"] = _about_function(statement, function, entry)
+        fields["question"] = _about_function(statement, function, fields.get("starter_code"))
     elif isinstance(fields.get("test_input"), list):
         fields["test_input"] = [
             f"{text}\n" if isinstance(text, str) and text and text[-1] != "\n" else text
@@ -165,11 +166,8 @@ def _grading(statement: str, form: str) -> dict[str, Any]:
     return said
 
 
-def _about_function(statement: str, function: str, entry: Mapping[str, Any]) -> str:
+def _about_function(statement: str, function: str, starter: Any) -> str:
     """Returns the statement with the request for a function instead of a whole program."""
-    starter = entry.get("starter_code")
-    if starter is None and isinstance(entry.get("original_json"), dict):
-        starter = entry["original_json"].get("starter_code")
     starter = starter.strip("\n") if isinstance(starter, str) and starter.strip() else ""
     name, _, method = function.partition(".")
     what = f"the class `{name}` with the method `{method}`" if method else f"the function `{name}`"
@@ -184,14 +182,10 @@ def _solutions(entry: Mapping[str, Any], form: str) -> tuple[str, ...]:
     except (ValueError, RecursionError):
         return ()
     if form == CODECONTESTS:
-        if isinstance(said, dict):
-            columns = [said.get(key) for key in ("language", "solution")]
-            columns = [column if isinstance(column, list) else [] for column in columns]
-            pairs = list(zip(*columns, strict=False))
-        else:
-            rows = said if isinstance(said, list) else []
-            objects = [each for each in rows if isinstance(each, dict)]
-            pairs = [(each.get("language"), each.get("solution")) for each in objects]
+        if isinstance(said, list):
+            said = [each for each in said if isinstance(each, dict)]
+        languages, programs = _columns(said, ("language", "solution"))
+        pairs = zip(languages or [], programs or [], strict=False)
         said = [program for language, program in pairs if language in _PYTHON]
     elif form != APPS or not isinstance(said, list):
         return ()
@@ -203,7 +197,7 @@ def _of_paper(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
         "test_function" not in entry
     ):
         return "with function-style tests"
-    keys = ("question", "test_input", "test_output", "test_method", "test_function")
+    keys = ("question", "test_input", "test_output", "test_method", "test_function", "starter_code")
     more = ("test_tolerance", "test_real_numbers", "test_ignore_case")
     return {key: entry[key] for key in (*keys, *more) if key in entry}
 
@@ -214,15 +208,13 @@ def _of_livebench(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
     original = entry["original_json"]
     if not isinstance(original, dict) or "question_content" not in original:
         fail(place, "'original_json' has no 'question_content'", _AS_PUBLISHED)
-    tests = {key: entry[key] for key in ("public_test_cases", "private_test_cases") if key in entry}
+    tests = {key: entry[key] for key in _LIVE_TESTS if key in entry}
     return _of_livecodebench(place, {**original, **tests})
 
 
 def _of_livecodebench(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
     cases = [
-        case
-        for key in ("public_test_cases", "private_test_cases")
-        for case in _cases(f"{place}, {key}", entry.get(key, "[]"))
+        case for key in _LIVE_TESTS for case in _cases(f"{place}, {key}", entry.get(key, "[]"))
     ]
     kinds = {str(case.get("testtype", "stdin")) for case in cases}
     for case in cases:
@@ -254,10 +246,11 @@ def _function_name(place: str, metadata: Any) -> str:
     return name
 
 
-def _function(name: str, entry: Mapping[str, Any]) -> dict[str, str]:
-    in_class = "class Solution" in str(entry.get("starter_code") or "")
+def _function(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    starter = entry.get("starter_code")
+    in_class = "class Solution" in str(starter or "")
     function = f"Solution.{name}" if in_class and "." not in name else name
-    return {"test_method": "function", "test_function": function}
+    return {"test_method": "function", "test_function": function, "starter_code": starter}
 
 
 def _of_apps(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
@@ -304,18 +297,22 @@ def _of_contests(place: str, entry: Mapping[str, Any]) -> dict[str, Any] | str:
     outputs: list[Any] = []
     for key in _CONTESTS_TESTS:
         tests = entry.get(key) or {}
-        if isinstance(tests, list) and all(isinstance(test, dict) for test in tests):
-            # Tests as objects instead of lists of inputs and outputs.
-            tests = {side: [test.get(side) for test in tests] for side in ("input", "output")}
-        given, expected = (
-            (tests.get("input"), tests.get("output")) if isinstance(tests, dict) else (None, None)
-        )
-        if tests and not (isinstance(given, list) and isinstance(expected, list)):
+        given, expected = _columns(tests, ("input", "output"))
+        if tests and (given is None or expected is None):
             fault = f"{key!r} is not a list of inputs and outputs ({reprlib.repr(tests)})"
             fail(place, fault, _AS_PUBLISHED)
         inputs += given or []
         outputs += expected or []
     return {"question": entry["description"], "test_input": inputs, "test_output": outputs}
+
+
+def _columns(table: Any, keys: Sequence[str]) -> list[list[Any] | None]:
+    """Returns columns of a table of CodeContests, which is an object of lists or a list of objects;
+    None for each that is not a list."""
+    if isinstance(table, list) and all(isinstance(row, dict) for row in table):
+        return [[row.get(key) for row in table] for key in keys]
+    columns = [table.get(key) if isinstance(table, dict) else None for key in keys]
+    return [column if isinstance(column, list) else None for column in columns]
 
 
 def _time_limit(place: str, entry: Mapping[str, Any]) -> float | None:
