@@ -84,7 +84,7 @@ def dataset_tasks(
     if split not in ("all", *LISTS):
         listed = [each for each in listed if (each.application in HELD_OUT) == (split == "ood")]
     obstacles = [each.obstacle for each in listed if each.obstacle is not None]
-    playable = [each.task() for each in listed if each.obstacle is None]
+    playable = [each for each in listed if each.obstacle is None]
     if not playable and obstacles:
         if all(each.kind == "unreadable" for each in obstacles):
             raise DomainError(obstacles[0].reason)
@@ -98,9 +98,9 @@ def dataset_tasks(
         faults = [each.reason for each in obstacles if each.kind == "unreadable"]
         for fault in _some(faults):
             log.warning("%s", fault)
-    tasks = [each.task() for each in listed] if split in LISTS else playable
-    random.Random(derive(seed, "osworld", split)).shuffle(tasks)
-    return tasks[:count]
+    kept = listed if split in LISTS else playable
+    random.Random(derive(seed, "osworld", split)).shuffle(kept)
+    return [each.task() for each in kept[:count]]
 
 
 def listed_tasks(folder: Path, name: str = LISTS[0], online: bool = False) -> list[ListedTask]:
