@@ -202,11 +202,11 @@ def _json(path: Path) -> Any:
 def main(arguments: Sequence[str]) -> None:
     """Prints the tasks of a list: the obstacle to each, and its missing files. Raises
     `DomainError`."""
-    folder, name, *more = [*arguments, LISTS[0]] if len(arguments) == 1 else [*arguments, "", ""]
-    if name not in LISTS or any(more):
+    name = arguments[1] if len(arguments) > 1 else LISTS[0]
+    if len(arguments) not in (1, 2) or name not in LISTS:
         lists = "|".join(LISTS)
         raise DomainError(f"usage: python -m rlanything_osworld.dataset FOLDER [{lists}]")
-    listed = listed_tasks(Path(folder), name)
+    listed = listed_tasks(Path(arguments[0]), name)
     for task in listed:
         barred = task.obstacle
         reason = "can be played" if barred is None else barred.reason
