@@ -29,7 +29,7 @@ from typing import Any
 from rlanything.domains.base import DomainError, MissingData
 from rlanything.records import Task
 from rlanything.seeds import derive
-from rlanything.terminal import write_line
+from rlanything.terminal import warn_of_damage, write_line
 from rlanything_osworld.goals import KEYS, prepared
 from rlanything_osworld.obstacles import KINDS, Obstacle, obstacle
 
@@ -40,7 +40,7 @@ LISTS = ("test_all", "test_nogdrive")
 """OSWorld's own lists, which are splits too: they keep the tasks that cannot be played."""
 SPLITS = ("train", "in_domain", "ood", "all", *LISTS)
 MOST_NAMED = 8
-"""Largest number of tasks that one message of the log names."""
+"""Largest number of unreadable files that get a warning each."""
 UNPLAYABLE = "unplayable"
 """Key of a task's data with the reason why it cannot be played."""
 _ID = re.compile(r"[\w-]+", re.ASCII)
@@ -77,7 +77,8 @@ def dataset_tasks(
     splits `LISTS`, in which they stay with the reason in their data. `online`: the machines have
     internet access; then tasks that need files on the host are omitted.
 
-    Raises `DomainError` for an invalid folder or list, and if no task can be played."""
+    A file that cannot be read gets a warning. Raises `DomainError` for an invalid folder or list,
+    and if no task can be played."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
     listed = listed_tasks(folder, split if split in LISTS else LISTS[0], online)
@@ -97,7 +98,7 @@ def dataset_tasks(
         log.warning("%s", _remedy(folder))
         faults = [each.reason for each in obstacles if each.kind == "unreadable"]
         for fault in _some(faults):
-            log.warning("%s", fault)
+            warn_of_damage(fault)
     kept = listed if split in LISTS else playable
     random.Random(derive(seed, "osworld", split)).shuffle(kept)
     return [each.task() for each in kept[:count]]
