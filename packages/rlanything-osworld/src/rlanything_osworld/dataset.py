@@ -224,4 +224,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except DomainError as fault:
-        sys.exit(str(fault))
+        write_line(f"error: {fault}", stderr=True)
+        sys.exit(2)
