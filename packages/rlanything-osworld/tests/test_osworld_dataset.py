@@ -18,6 +18,7 @@ from rlanything.domains.base import (
     MissingData,
     RewriteRequest,
 )
+from rlanything.terminal import DamagedData
 from rlanything_osworld.dataset import dataset_tasks, downloads, listed_tasks, main
 from rlanything_osworld.domain import OSWorld
 from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
@@ -110,6 +111,11 @@ def needing(path: Path) -> Path:
     return root
 
 
+def damage(warned: pytest.WarningsRecorder) -> list[str]:
+    """The lines of the warnings of damaged data."""
+    return [str(each.message) for each in warned if each.category is DamagedData]
+
+
 @pytest.fixture
 def without_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
@@ -122,10 +128,11 @@ def test_tasks_that_cannot_be_played_are_counted_by_reason_and_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = needing(tmp_path)
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.WARNING), pytest.warns(DamagedData) as warned:
         tasks = dataset_tasks(root, "all", 99, 0)
     assert sorted(task.id for task in tasks) == ["fetched", "local"]
-    counts, remedy, fault = caplog.messages
+    counts, remedy = caplog.messages
+    (fault,) = damage(warned)
     assert counts.startswith("8 tasks cannot be played here: 1 have a file that cannot be read, 1 ")
     assert counts.endswith("lacks, 2 need the internet, 2 need files from outside")
     assert f"`python -m rlanything_osworld.dataset {root}` names each" in remedy
@@ -138,7 +145,8 @@ def test_osworlds_own_list_keeps_every_task_with_the_reason_why_it_cannot_be_pla
     tmp_path: Path,
 ) -> None:
     root = needing(tmp_path)
-    tasks = OSWorld(data=str(root)).tasks("test_all", 99, 0)
+    with pytest.warns(DamagedData):
+        tasks = OSWorld(data=str(root)).tasks("test_all", 99, 0)
     reasons = {task.id: task.data.get("unplayable") for task in tasks}
     assert {name for name, reason in reasons.items() if reason is None} == {"fetched", "local"}
     absent = str(root / "cache/absent" / PLACE)
@@ -203,7 +211,8 @@ def test_a_listing_names_each_missing_file_and_its_place(
 
 
 def test_machines_with_the_internet_play_all_but_what_the_host_would_fetch(tmp_path: Path) -> None:
-    tasks = dataset_tasks(needing(tmp_path), "all", 99, 0, online=True)
+    with pytest.warns(DamagedData):
+        tasks = dataset_tasks(needing(tmp_path), "all", 99, 0, online=True)
     assert sorted(task.id for task in tasks) == sorted(
         ("fetched", "local", "page", "proxy", "clock", "code")
     )
@@ -354,9 +363,11 @@ def test_a_file_that_cannot_be_read_ends_no_load(
     bad = example("bad", **(PUBLISHED | changed))
     root = folder(tmp_path, os=[bad, example("good"), example("gone")])
     (root / "examples/os/gone.json").unlink()
-    assert [task.id for task in dataset_tasks(root, "all", 9, 0)] == ["good"]
+    with pytest.warns(DamagedData) as warned:
+        assert [task.id for task in dataset_tasks(root, "all", 9, 0)] == ["good"]
     assert "2 tasks cannot be played here: 2 have a file that cannot be read" in caplog.messages
-    bad_line, gone_line = caplog.messages[2:]
+    assert len(caplog.messages) == 2
+    bad_line, gone_line = damage(warned)
     assert bad_line.startswith(f"{root / 'examples/os/bad.json'}: ")
     assert fault in bad_line
     assert gone_line.startswith(f"{root / 'examples/os/gone.json'} cannot be read")
@@ -366,9 +377,11 @@ def test_a_folder_of_many_broken_files_names_some_of_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     many = [example(f"e{n}", instruction=None) for n in range(11)]
-    dataset_tasks(folder(tmp_path, os=[*many, example("good")]), "train", 9, 0)
-    assert len(caplog.messages) == 2 + 8 + 1
-    assert caplog.messages[-1] == "and 3 more"
+    with pytest.warns(DamagedData) as warned:
+        dataset_tasks(folder(tmp_path, os=[*many, example("good")]), "train", 9, 0)
+    assert len(caplog.messages) == 2
+    assert len(damage(warned)) == 8 + 1
+    assert damage(warned)[-1] == "and 3 more"
 
 
 def test_a_folder_next_to_examples_replaces_what_it_has(tmp_path: Path) -> None:

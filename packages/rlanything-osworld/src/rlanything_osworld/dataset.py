@@ -29,7 +29,7 @@ from typing import Any
 from rlanything.domains.base import DomainError, MissingData
 from rlanything.records import Task
 from rlanything.seeds import derive
-from rlanything.terminal import write_line
+from rlanything.terminal import warn_of_damage, write_line
 from rlanything_osworld.goals import KEYS, prepared
 from rlanything_osworld.obstacles import KINDS, Obstacle, obstacle
 
@@ -40,7 +40,7 @@ LISTS = ("test_all", "test_nogdrive")
 """OSWorld's own lists, which are splits too: they keep the tasks that cannot be played."""
 SPLITS = ("train", "in_domain", "ood", "all", *LISTS)
 MOST_NAMED = 8
-"""Largest number of tasks that one message of the log names."""
+"""Largest number of unreadable files that get a warning each."""
 UNPLAYABLE = "unplayable"
 """Key of a task's data with the reason why it cannot be played."""
 _ID = re.compile(r"[\w-]+", re.ASCII)
@@ -77,14 +77,15 @@ def dataset_tasks(
     splits `LISTS`, in which they stay with the reason in their data. `online`: the machines have
     internet access; then tasks that need files on the host are omitted.
 
-    Raises `DomainError` for an invalid folder or list, and if no task can be played."""
+    A file that cannot be read gets a warning. Raises `DomainError` for an invalid folder or list,
+    and if no task can be played."""
     if split not in SPLITS:
         raise DomainError(f"unknown split {split!r}: use one of {', '.join(SPLITS)}")
     listed = listed_tasks(folder, split if split in LISTS else LISTS[0], online)
     if split not in ("all", *LISTS):
         listed = [each for each in listed if (each.application in HELD_OUT) == (split == "ood")]
     obstacles = [each.obstacle for each in listed if each.obstacle is not None]
-    playable = [each.task() for each in listed if each.obstacle is None]
+    playable = [each for each in listed if each.obstacle is None]
     if not playable and obstacles:
         if all(each.kind == "unreadable" for each in obstacles):
             raise DomainError(obstacles[0].reason)
@@ -97,10 +98,10 @@ def dataset_tasks(
         log.warning("%s", _remedy(folder))
         faults = [each.reason for each in obstacles if each.kind == "unreadable"]
         for fault in _some(faults):
-            log.warning("%s", fault)
-    tasks = [each.task() for each in listed] if split in LISTS else playable
-    random.Random(derive(seed, "osworld", split)).shuffle(tasks)
-    return tasks[:count]
+            warn_of_damage(fault)
+    kept = listed if split in LISTS else playable
+    random.Random(derive(seed, "osworld", split)).shuffle(kept)
+    return [each.task() for each in kept[:count]]
 
 
 def listed_tasks(folder: Path, name: str = LISTS[0], online: bool = False) -> list[ListedTask]:
@@ -202,11 +203,11 @@ def _json(path: Path) -> Any:
 def main(arguments: Sequence[str]) -> None:
     """Prints the tasks of a list: the obstacle to each, and its missing files. Raises
     `DomainError`."""
-    folder, name, *more = [*arguments, LISTS[0]] if len(arguments) == 1 else [*arguments, "", ""]
-    if name not in LISTS or any(more):
+    name = arguments[1] if len(arguments) > 1 else LISTS[0]
+    if len(arguments) not in (1, 2) or name not in LISTS:
         lists = "|".join(LISTS)
         raise DomainError(f"usage: python -m rlanything_osworld.dataset FOLDER [{lists}]")
-    listed = listed_tasks(Path(folder), name)
+    listed = listed_tasks(Path(arguments[0]), name)
     for task in listed:
         barred = task.obstacle
         reason = "can be played" if barred is None else barred.reason
@@ -223,4 +224,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except DomainError as fault:
-        sys.exit(str(fault))
+        write_line(f"error: {fault}", stderr=True)
+        sys.exit(2)

@@ -34,7 +34,7 @@ from rlanything_osworld.dataset import LISTS, dataset_tasks, downloads
 from rlanything_osworld.environment import DesktopEnvironment, DesktopOptions
 from rlanything_osworld.evaluation import Evaluators, find_python
 from rlanything_osworld.experts import labels, next_action
-from rlanything_osworld.families import FAMILIES, DesktopGoal
+from rlanything_osworld.families import FAMILIES
 from rlanything_osworld.goals import NO_HINT, ORDERED, OWN, offered
 from rlanything_osworld.packages import findings
 from rlanything_osworld.provided import (
@@ -195,7 +195,7 @@ class OSWorld(ScreenDomain):
     def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
         """Returns +1 for a step of a generated task that its expert would have taken on that
         screen, regardless of earlier steps; None for OSWorld's own tasks."""
-        goal = self._goal(task)
+        goal = goal_of(task) if self._reads_numbers else None
         return None if goal is None else labels(goal.moves, steps)
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
@@ -214,10 +214,6 @@ class OSWorld(ScreenDomain):
     def _reads_numbers(self) -> bool:
         """Whether an expert can play: it names elements by their numbers in the text."""
         return self._options.notation == "numbered" and self._shows_text
-
-    def _goal(self, task: Task) -> DesktopGoal | None:
-        """Returns the goal that an expert can follow, or None."""
-        return goal_of(task) if self._reads_numbers else None
 
     def _has_expert(self, task: Task) -> bool:
         """Returns whether an expert has to win a candidate."""

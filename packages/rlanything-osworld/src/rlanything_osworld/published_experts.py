@@ -15,14 +15,12 @@ from rlanything_osworld.goals import OWN
 _TERMINAL = "click [Terminal]"
 _OWN = (None, OWN, "evaluator1")
 """Names of a task's own goal; the last is the paper's."""
-GIVES_UP = moves(end="fail")
-"""Moves for an infeasible task, and for one whose solution is not known."""
 
 
 def published_moves(task: Task) -> tuple[Move, ...] | None:
     """Returns an expert's moves for the goal of one of OSWorld's own tasks; None: not known."""
     if task.data["example"]["evaluator"].get("func") == "infeasible":
-        return GIVES_UP
+        return moves(end="fail")
     goal = task.data.get("chosen", {}).get("goal")
     task_id = task.data["example"].get("id", "")
     return EXPERTS.get(task_id) if goal in _OWN else VARIANTS.get((task_id, goal))
