@@ -94,6 +94,11 @@ def test_without_a_terminal_a_long_phase_says_every_minute_how_far_it_is(
         for _ in range(10):
             now += 15
             advance(1)
+    with progress.phase("iterations", 2, "iterations") as advance:
+        for number in (1, 2):
+            now += 61
+            progress.log(f"iteration {number}")
+            advance(1)
     with progress.bytes_phase("read") as show:
         now += 21
         show(1 << 20, 1 << 22)
@@ -104,9 +109,12 @@ def test_without_a_terminal_a_long_phase_says_every_minute_how_far_it_is(
     with progress.phase("report", 1, "page"):
         pass
     assert file.getvalue().splitlines() == [
-        "judged: 2 of 10 judgements in 30 s, 0.1/s",
-        "judged: 7 of 10 judgements in 105 s, 0.1/s",
+        "judged: 2 of 10 judgements in 30 s, 0.067/s",
+        "judged: 7 of 10 judgements in 105 s, 0.067/s",
         "judged: 10 judgements in 150 s",
+        "iteration 1",
+        "iteration 2",
+        "iterations: 2 iterations in 122 s",
         "read: 1048576 of 4194304 bytes in 21 s, 49932/s",
         "read: 1048576 bytes in 21 s",
         "report: begins, 1 page",

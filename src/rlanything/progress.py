@@ -24,7 +24,7 @@ LONG_SECONDS = 20.0
 """Without a terminal, longer phases are logged as a line."""
 EVERY_SECONDS = 60.0
 """Without a terminal, a phase that goes on is logged this often after `LONG_SECONDS`, and so is a
-phase that begins this long after the last line."""
+phase that begins this long after the last line. Lines about something else postpone it."""
 
 
 class RunWarning(UserWarning):
@@ -90,9 +90,10 @@ class Progress:
             nonlocal reached, next_line
             reached, now = done, time.perf_counter()
             rate = done / max(now - begun, 1e-9)
-            speed = f"{rate:.{0 if rate >= 10 else 1}f}/s"
+            speed = f"{rate:.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
             self._bars.update(task, completed=done, total=total, rate=speed)
-            if now > next_line and done != total and not self.console.is_terminal:
+            silent = now - self._last_line > LONG_SECONDS
+            if silent and now > next_line and done != total and not self.console.is_terminal:
                 next_line = now + EVERY_SECONDS
                 reach = f"{done} of {total}" if total else f"{done}"
                 self.log(f"{name}: {reach} {unit} in {now - begun:.0f} s, {speed}")
