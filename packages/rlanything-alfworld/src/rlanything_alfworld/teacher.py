@@ -227,6 +227,8 @@ class PublishedTeacher(AlfWorldTeacher):
         slip=0.2,
         pack_tokens=4096,
         judged_games=600,
+        label_noise=0.1,
+        judge_epochs=3,
         adapter_games=3230,
         episodes=240,
     )
