@@ -35,6 +35,7 @@ from rlanything.roles.judges.panel import JudgePanel
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
+from rlanything.rollout.episodes import Agent
 from rlanything.runs.parts import NO_PARTS, Parts
 from rlanything.runs.refusals import check_feedback, check_models
 from rlanything.seeds import derive
@@ -138,17 +139,20 @@ def _components(
     chat_models = _ChatModels(recipe, models, trained, day, seen)
     # The policy first, then judges, then the adapter, which may share a model with either.
     acting, policy, key = chat_models.build(recipe.acting), recipe.policy, role_key(recipe.acting)
+    train_policy = build_policy(acting, domain, policy, policy.temperature, key)
     judges: dict[str, Judge] = {}
     for name, role in recipe.judges.items():
         build = partial(chat_models.build, name)
-        judges[name] = parts.judge_of(name) or build_judge(role, domain, build, role_key(name))
+        judges[name] = parts.judge_of(name) or build_judge(
+            role, domain, build, role_key(name), train_policy
+        )
     build = partial(chat_models.build, recipe.rewriting)
     adapter = parts.adapter or build_adapter(
         recipe.adapter, domain, build, role_key(recipe.rewriting)
     )
     return RunComponents(
         trained_models=trained,
-        train_policy=build_policy(acting, domain, policy, policy.temperature, key),
+        train_policy=train_policy,
         eval_policy=build_policy(acting, domain, policy, recipe.evaluation.temperature, key),
         judges=JudgePanel(judges, {name: role.weight for name, role in recipe.judges.items()}),
         adapter=adapter,
@@ -278,9 +282,10 @@ def build_judge(
     domain: Domain,
     chat_model: Callable[[], ChatModel],
     key: str = "judge",
+    policy: Agent | None = None,
 ) -> Judge:
     """Builds the judge that a recipe names; `chat_model` is called only if needed; `key` is the
-    role's in the recipe, for messages.
+    role's in the recipe, for messages; `policy`: the agent that is judged, None where none plays.
 
     Raises `JudgeError` for an unknown judge or invalid options, and `RecipeError` if the model
     cannot read required images."""
@@ -294,6 +299,8 @@ def build_judge(
         shown = domain.capabilities.shows_images
         return LLMJudge(model, domain, sampling, samples, shown, config.score_first)
     provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
+    if policy is not None:
+        provided["policy"] = lambda: policy
     try:
         plugin = load_plugin("judge", config.name)
         if isinstance(plugin, type):

@@ -1,0 +1,327 @@
+"""What signals know of a step's measured advantage: writes a page.
+
+    python benchmarks/replays.py RUN [RUN ...] --out PAGE [--tasks 32] [--steps 300] [--replays 16]
+        [--role judge]
+
+RUN: finished runs of one recipe that differ in their seed. The policy plays training tasks anew,
+before training and after it. From random steps it then continues several times, before the step and
+after it: the difference of success is the step's measured advantage A. Every signal that could
+train the policy is compared with A. Changes no run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from few import mean_of_few
+
+from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings
+from rlanything.algorithm.signals import task_signals
+from rlanything.cluster.models import RoleSource
+from rlanything.cluster.open import InProcessModels
+from rlanything.config.recipe import Recipe
+from rlanything.config.roles import role_key
+from rlanything.domains.base import Domain
+from rlanything.domains.registry import checked_tasks, load_domain
+from rlanything.engines.hf.choices import restricted_logprobs
+from rlanything.engines.hf.model import LanguageModel
+from rlanything.evaluation.labels import oracle_labels
+from rlanything.progress import Progress
+from rlanything.records import Completion, Trajectory
+from rlanything.roles.chat_model import ChatModel
+from rlanything.rollout.episodes import RolloutRequest, rollout
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.runs.build import build_chat_model, build_judge, build_policy
+from rlanything.runs.target import RunTarget, with_weights
+from rlanything.seeds import derive
+from rlanything.terminal import Terminal
+from rlanything_lab.replays import Replayer, advantage
+
+PHASES = ("before training", "after training")
+OPEN = FeedbackSettings(policy_window=(0.0, 1.0), judge_window=(0.0, 1.0))
+"""All tasks give signals: the policy's advantages are compared, whether or not they would train."""
+OUTCOME = OPEN.model_copy(update={"policy_reward": "outcome"})
+Rows = dict[str, dict[str, float]]
+"""Measures by signal."""
+Scores = Mapping[str, Sequence[Sequence[int]]]
+"""Scores of the steps of each trajectory, [steps][m]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How much is measured."""
+
+    tasks: int
+    steps: int
+    replays: int
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredStep:
+    """A step with its advantage, measured by replays."""
+
+    trajectory: int
+    index: int
+    value: float
+    """V before the step."""
+    gain: float
+    """A."""
+    error: float
+    """Standard error of A."""
+
+
+def measure(
+    run: Path, phase: str, asked: Asked, progress: Progress
+) -> tuple[Rows, dict[str, float]]:
+    """Returns what each signal knows of A, and the facts about the steps, in one run."""
+    before = RunTarget(str(run)).recipe((), False)
+    after = with_weights(before, RunTarget(str(run)).checkpoint(progress))
+    recipe = before if phase == PHASES[0] else after
+    models = InProcessModels(1)
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    seed = derive(recipe.seed, "measured", phase)
+    chat_model = partial(build_chat_model, models=models)
+    acting = chat_model(recipe.policy, recipe.acting)
+    policy = build_policy(acting, domain, recipe.policy, recipe.policy.temperature)
+    settings = recipe.environment
+    with EnvironmentPool(domain, {}, settings.workers, settings.timeout_seconds) as environments:
+        tasks = checked_tasks(domain, "train", asked.tasks, seed)
+        requests = [
+            RolloutRequest(f"{t.id}/{g}", t, derive(seed, t.id, g))
+            for t in tasks
+            for g in range(recipe.loop.rollouts_per_task)
+        ]
+        length = recipe.loop.max_steps
+        with progress.phase("rollouts", len(requests), "episodes") as advance:
+            played = rollout(policy, environments, requests, length, 128, advance).trajectories
+        chosen = _random_steps(played, asked.steps, seed)
+        replayer = Replayer(policy, environments, asked.replays, length)
+        states = [(played[t], i + after) for t, i in chosen for after in (0, 1)]
+        with progress.phase("replays", 2 * asked.replays * len(chosen), "episodes") as advance:
+            values = replayer.values(states, seed, advance)
+    steps: list[MeasuredStep] = []
+    for (t, i), at, then in zip(chosen, values[::2], values[1::2], strict=True):
+        if at is not None and then is not None:
+            steps.append(MeasuredStep(t, i, at.won, *advantage(at, then)))
+    signals = _signals(
+        recipe, domain, played, chat_model, (before, after), asked.role, seed, progress
+    )
+    if phase == PHASES[1]:
+        both = [models.served(RoleSource(r.acting, r.policy)).model for r in (after, before)]
+        temperature = recipe.policy.temperature
+        signals["trained against untrained policy"] = {
+            (s.trajectory, s.index): _log_ratio(
+                both, played[s.trajectory].steps[s.index].completion, temperature
+            )
+            for s in steps
+        }
+    groups = [trajectory.task.id for trajectory in played]
+    rows = {name: _agreement(steps, groups, known) for name, known in signals.items()}
+    return rows, _facts(steps, played, groups)
+
+
+def _random_steps(played: Sequence[Trajectory], count: int, seed: int) -> list[tuple[int, int]]:
+    every = [(t, i) for t, one in enumerate(played) for i in range(len(one.steps))]
+    return random.Random(seed).sample(every, min(count, len(every)))
+
+
+Known = dict[tuple[int, int], float]
+"""A signal by trajectory and step."""
+
+
+def _signals(
+    recipe: Recipe,
+    domain: Domain,
+    played: Sequence[Trajectory],
+    chat_model: Callable[..., ChatModel],
+    recipes: tuple[Recipe, Recipe],
+    role: str,
+    seed: int,
+    progress: Progress,
+) -> dict[str, Known]:
+    """Returns what could train the policy, for every step."""
+    nothing: Scores = {one.id: [()] * len(one.steps) for one in played}
+    labels = oracle_labels(domain, played)
+    oracle: Scores = {name: [(label,) for label in of_steps] for name, of_steps in labels.items()}
+    found = {
+        "outcome": _advantages(played, nothing, OUTCOME),
+        "outcome, same state (GiGPO)": _advantages(
+            played, nothing, OUTCOME.model_copy(update={"advantage": AdvantageConfig(name="state")})
+        ),
+    }
+    if len(labels) == len(played):
+        found["oracle's labels"] = _means(played, oracle)
+        found["oracle's labels, Eq. 1"] = _advantages(played, oracle, OPEN)
+    for name, source in zip(("untrained", "trained"), recipes, strict=True):
+        config = source.judges[role]
+        judge = build_judge(config, domain, partial(chat_model, config, role), role_key(role))
+        count = judge.samples * sum(len(one.steps) for one in played)
+        with progress.phase(f"{name} judge", count, "judgements") as advance:
+            judged = judge.judge(played, seed, advance)
+        scores: Scores = {one.trajectory.id: one.scores for one in judged}
+        found[f"{name} judge"] = _means(played, scores)
+        found[f"{name} judge, Eq. 1"] = _advantages(played, scores, OPEN)
+    return found
+
+
+def _means(played: Sequence[Trajectory], scores: Scores) -> Known:
+    return {
+        (t, i): float(np.mean(step)) if len(step) else 0.0
+        for t, one in enumerate(played)
+        for i, step in enumerate(scores[one.id])
+    }
+
+
+def _advantages(played: Sequence[Trajectory], scores: Scores, settings: FeedbackSettings) -> Known:
+    by_task: dict[str, list[int]] = {}
+    for t, one in enumerate(played):
+        by_task.setdefault(one.task.id, []).append(t)
+    known: Known = {}
+    for members in by_task.values():
+        group = [played[t] for t in members]
+        signals = task_signals(
+            [one.outcome for one in group],
+            [scores[one.id] for one in group],
+            settings,
+            [one.reward for one in group],
+            [[(step.observation, step.image) for step in one.steps] for one in group],
+        )
+        for t, of_steps in zip(members, signals.policy, strict=True):
+            known |= {(t, i): float(np.mean(given)) for i, given in enumerate(of_steps)}
+    return known
+
+
+def _log_ratio(
+    models: Sequence[LanguageModel], completion: Completion, temperature: float
+) -> float:
+    """Returns log p_trained / p_untrained of a response, summed over its tokens."""
+    ids = torch.tensor([completion.tokens])
+    first, count = len(completion.prompt_ids) - 1, len(completion.token_ids)
+    sums: list[float] = []
+    for model in models:
+        with torch.inference_mode():
+            logits = model.network(input_ids=ids).logits[0, first : first + count].float()
+        logprobs = restricted_logprobs(logits, completion.allowed or [()] * count, temperature)
+        sums.append(float(logprobs[torch.arange(count), torch.tensor(completion.token_ids)].sum()))
+    return sums[0] - sums[1]
+
+
+def _centred(values: np.ndarray, groups: Sequence[str]) -> np.ndarray:
+    """Returns values [n] less the mean of their group."""
+    numbers = np.unique(np.array(groups), return_inverse=True)[1]
+    return values - (np.bincount(numbers, values) / np.bincount(numbers))[numbers]
+
+
+def _agreement(
+    steps: Sequence[MeasuredStep], groups: Sequence[str], known: Known
+) -> dict[str, float]:
+    """Returns how a signal agrees with A over the measured steps, both less their task's mean."""
+    at = [groups[step.trajectory] for step in steps]
+    gain = _centred(np.array([step.gain for step in steps]), at)
+    signal = _centred(np.array([known[step.trajectory, step.index] for step in steps]), at)
+    noise = float(np.mean([step.error**2 for step in steps]))
+    reliable = max(0.0, 1 - noise / float(gain.var())) if gain.var() else 0.0
+    found = float(np.corrcoef(gain, signal)[0, 1]) if gain.std() and signal.std() else 0.0
+    sure = [n for n, step in enumerate(steps) if abs(step.gain) > 2 * step.error]
+    agree = [gain[n] * signal[n] > 0 for n in sure if signal[n]]
+    return {
+        "correlation with A": found,
+        "... without the replays' noise": found / reliable**0.5 if reliable else 0.0,
+        "right sign where A is clear": float(np.mean(agree)) if agree else 0.0,
+    }
+
+
+def _facts(
+    steps: Sequence[MeasuredStep], played: Sequence[Trajectory], groups: Sequence[str]
+) -> dict[str, float]:
+    """Returns what the measured steps are like."""
+    won = np.array([played[step.trajectory].outcome == 1 for step in steps])
+    gain = np.array([step.gain for step in steps])
+    error = np.array([step.error for step in steps])
+    centred = _centred(gain, [groups[step.trajectory] for step in steps])
+    clear = np.abs(gain) > 2 * error
+    return {
+        "success": float(np.mean([one.outcome == 1 for one in played])),
+        "steps in lost episodes that gain": float((clear & (gain > 0))[~won].mean()),
+        "steps in won episodes that cost": float((clear & (gain < 0))[won].mean()),
+        "standard deviation of A": max(0.0, float(centred.var() - np.mean(error**2))) ** 0.5,
+        "share of its variance that is not noise": max(
+            0.0, 1 - float(np.mean(error**2)) / max(float(centred.var()), 1e-12)
+        ),
+    }
+
+
+def table(runs: Sequence[Rows]) -> list[str]:
+    """A row for each signal: means over runs."""
+    names = list(runs[0])
+    columns = list(next(iter(runs[0].values())))
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name in names:
+        cells = [_cell([run[name][column] for run in runs]) for column in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(values: Sequence[float]) -> str:
+    interval = mean_of_few(values)
+    if interval is None:
+        return f"{values[0]:.2f}"
+    return f"{interval.estimate:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+
+
+PAGE = """# What signals know of a step's worth: {ground}
+
+`{command}` writes this page.
+
+A step is worth what it changes: its measured advantage A is the policy's success after it less that
+before it, each over {replays} episodes that the policy plays on from there. {steps} random steps of
+{tasks} training tasks, {runs} run{plural}. Signals and A are taken less their task's mean. Replays
+are few, so A is noisy: the second column divides by the root of the share of its variance that is
+not noise. A is clear where it is more than two standard errors from 0. Student's 95% intervals over
+runs.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--tasks", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--replays", type=int, default=16)
+    parser.add_argument("--role", default="judge")
+    given = parser.parse_args()
+    asked = Asked(given.tasks, given.steps, given.replays, given.role)
+    progress = Progress(Terminal(stderr=True))
+    recipe = RunTarget(str(given.runs[0])).recipe((), False)
+    lines = [
+        PAGE.format(
+            ground=recipe.name,
+            command=shlex.join(["python", "benchmarks/replays.py", *map(str, given.runs)]),
+            replays=asked.replays,
+            steps=asked.steps,
+            tasks=asked.tasks,
+            runs=len(given.runs),
+            plural="s" * (len(given.runs) > 1),
+        )
+    ]
+    for phase in PHASES:
+        measured = [measure(run, phase, asked, progress) for run in given.runs]
+        facts = [{"": each[1]} for each in measured]
+        lines += [f"## {phase.capitalize()}", "", *table([each[0] for each in measured]), ""]
+        lines += [*table(facts), ""]
+    given.out.write_text("\n".join(lines), encoding="utf-8")
+    print(f"wrote {given.out}")
+
+
+if __name__ == "__main__":
+    main()
