@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -192,6 +192,16 @@ judge-pays: setup ## rewrite benchmarks/judge-pays-*.md: few wins, long episodes
 	  --out runs/everything --page benchmarks/judge-pays-everything.md $(HARD) \
 	  $(FLAWED) "domain.options={max_steps: 8}"
 	$(BIN)/python benchmarks/judge_pays.py
+
+# What no judge of steps can surpass: the policy learns from advantages that replays measure.
+MEASURED := judge.name=replays,judge.options={replays: 4, max_steps: 8},judge.samples_per_step=1,judge.train=false,curriculum.adapt_tasks=false
+judge-ceiling: setup ## rewrite benchmarks/judge-ceiling.md and -signals.md: measured advantages where wins are few, ten seeds (hours)
+	$(BIN)/rlanything ablate quickstart --seeds 10 --arms outcome_only --arms "measured:$(MEASURED)" \
+	  --arms "measured_open:$(MEASURED),feedback.policy_window=[0, 1]" \
+	  --out runs/hard --page benchmarks/judge-ceiling.md $(HARD)
+	$(BIN)/rlanything ablate quickstart --seeds 3 --arms policy_judge --out runs/hard $(HARD)
+	$(BIN)/python benchmarks/replays.py runs/hard/policy_judge/seed-0 runs/hard/policy_judge/seed-1 \
+	  runs/hard/policy_judge/seed-2 --out benchmarks/judge-ceiling-signals.md
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .
