@@ -318,8 +318,12 @@ def test_an_interrupted_grid_stops_its_runs_and_goes_on(recipe: Path) -> None:
 
 def test_the_page_says_how_its_figures_came_about(recipe: Path) -> None:
     page = recipe.parent / "page.md"
+    plan = "\n## Fixed before the runs\n\n- Four against seven.\n"
+    page.write_text(f"# To come\n{plan}", encoding="utf-8")
     found, said = run(recipe, page=page)
     text = page.read_text()
+    assert text.endswith(plan)
+    assert "To come" not in text
     assert said[-2:] == [f"written: {page}", f"written: {page.with_suffix('.csv')}"]
     assert "`rlanything ablate ...`" in text
     assert "4 runs took 0.0 hours" in text

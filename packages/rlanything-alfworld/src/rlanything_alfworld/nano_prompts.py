@@ -67,7 +67,8 @@ class NanoPrompts:
                     "judge_step",
                     response=step.response,
                     observation=condense(step.next_observation),
-                    memory=memory.line(),
+                    # A list with one unseen place of each kind does not tell which were seen.
+                    memory=memory.line(tell_again=self._first_of_kind),
                 )
             )
         parts.append(self._templates.render("judge_question"))

@@ -42,6 +42,8 @@ class PlayerMemory:
     """The state of an object that was treated: hot, cool or clean."""
     lit: str | None = None
     closed: set[str] = field(default_factory=set)
+    again: bool = False
+    """Whether the contents of the place arrived at last had been seen before."""
     first_of_kind: bool = False
     """Whether only the first unseen place of each kind is remembered as such: a full house has up
     to fifty places, which would fill every turn."""
@@ -60,6 +62,7 @@ class PlayerMemory:
         if match := _ARRIVE.search(observation):
             # Games from before AlfWorld 0.4 name a standing point here, such as `loc 12`.
             self.at = match[2] or match[3] or match[1]
+            self.again = self.at in self.contents
         for on, inside, listing in _LOOK.findall(observation):
             self.contents[on or inside] = names_in(listing)
             self.closed.discard(on or inside)
@@ -89,11 +92,12 @@ class PlayerMemory:
         """Returns whether the task mentions this kind of thing."""
         return name.rsplit(" ", 1)[0] in self.task.split()
 
-    def line(self) -> str:
+    def line(self, tell_again: bool = False) -> str:
         """Returns one line: `[put a clean mug in shelf | at shelf 1 | hold mug 1 clean | saw
         nothing | left drawer 1 drawer 2]`. It repeats the task, so that everything relevant is
-        close together."""
+        close together. `tell_again`: writes `at shelf 1 again` if its contents had been seen."""
         where = f"at {self.at}" if self.at else "at start"
+        where += " again" if tell_again and self.again else ""
         held = (
             f"{self.holds} {self.states.get(self.holds, '')}".strip() if self.holds else "nothing"
         )

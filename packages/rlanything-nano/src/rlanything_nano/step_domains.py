@@ -138,7 +138,8 @@ class StepDomainBuilder:
                 rollouts = self._policy_rollouts(policy, games[: plan.judged_games])
             if "judge" in roles:
                 judge = student(policy)
-                self._teach(judge, self._judgements(writer, rollouts), "judge", scenes)
+                judged = [*rollouts, *self._mistakes(games[: plan.judged_games])]
+                self._teach(judge, self._judgements(writer, judged), "judge", scenes)
                 measured["judge"] = self._measure_judge(judge, policy)
             if "adapter" in roles:
                 adapter = student(policy)
@@ -163,6 +164,13 @@ class StepDomainBuilder:
 
     def _policy_rollouts(self, policy: LanguageModel, games: Sequence[Task]) -> list[Trajectory]:
         return self._play(self._agent(policy, 1.0), games, 2, "rollouts")
+
+    def _mistakes(self, games: Sequence[Task]) -> list[Trajectory]:
+        """Returns episodes with more mistakes than the policy makes, if the plan has them."""
+        slip = self._plan.judged_slip
+        if not slip:
+            return []
+        return self._play(self._teacher.demonstrator(slip), games, 1, "mistakes to judge")
 
     def _play(self, agent: Agent, games: Sequence[Task], times: int, name: str) -> list[Trajectory]:
         attempts = [

@@ -61,6 +61,9 @@ class StepPlan:
     policy_epochs: int = 2
     judged_games: int = 1000
     """Games for teaching the judge; the policy plays each twice."""
+    judged_slip: float = 0.0
+    """Slip of a demonstrator that plays the judged games once more, so that the judge also meets
+    mistakes that the policy seldom makes. 0: it does not play them."""
     label_noise: float = 0.3
     """Share of the oracle's labels that are flipped before the judge learns from them."""
     judge_epochs: int = 2

@@ -22,6 +22,8 @@ from rlanything_lab.ablation.grid import Cell
 from rlanything_lab.ablation.results import Results
 from rlanything_lab.ablation.table import difference_lines, gain_lines, markdown, value_lines
 
+FIXED = "\n## Fixed before the runs\n"
+
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
@@ -43,7 +45,8 @@ def write_page(
     figure: Path | None = None,
 ) -> Path:
     """Writes the page, and the curves next to it as CSV; returns the path of the curves. `stores`:
-    by arm and seed; `figure`: shown on the page."""
+    by arm and seed; `figure`: shown on the page. What the page had from the heading `FIXED` on is
+    kept: a plan that was written before the runs."""
     curves = path.with_suffix(".csv")
     splits = cells[0].recipe.evaluation.splits
     write_curves(curves, stores, ["arm", "seed"], splits)
@@ -52,7 +55,9 @@ def write_page(
         lines += ["", f"![Gains and curves of every arm]({_beside(path, figure)})"]
     lines += _along(arms, stores, splits)
     lines += ["", f"Every iteration of every run: [{curves.name}]({curves.name}).", ""]
-    path.write_text("\n".join(lines), encoding="utf-8")
+    old = path.read_text(encoding="utf-8") if path.is_file() else ""
+    fixed = old[old.index(FIXED) :] if FIXED in old else ""
+    path.write_text("\n".join(lines) + fixed, encoding="utf-8")
     return curves
 
 
