@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import secrets
 import socket
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +21,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from rlanything.strict_json import read_json
@@ -165,7 +166,7 @@ class AgentEndpoint:
 
     async def _models(self, request: Request) -> Response:
         door = self._door(request)
-        return JSONResponse(model_list([*door.models, *door.helpers.names]))
+        return _json(model_list([*door.models, *door.helpers.names]))
 
     async def _answer(self, request: Request, number: int, count_only: bool = False) -> Response:
         """Returns the reply in the dialect of this number."""
@@ -200,17 +201,22 @@ async def _replied(
     """Returns the reply to a request. `names`: of its headers."""
     if asked.count_only:
         body = dialect.count(await conversation.count(asked, sent))
-        return JSONResponse(body, headers=_ignored(dialect.ignored(asked, (), names)))
+        return _json(body, headers=_ignored(dialect.ignored(asked, (), names)))
     answers = await conversation.ask(asked, sent)
     headers = _ignored(dialect.ignored(asked, answers, names))
     if asked.stream:
         content = dialect.events(asked, answers)
         return Response(content, media_type="text/event-stream", headers=headers)
-    return JSONResponse(dialect.reply(asked, answers), headers=headers)
+    return _json(dialect.reply(asked, answers), headers=headers)
 
 
 def _ignored(said: str) -> dict[str, str]:
     return {"x-rlanything-ignored": said} if said else {}
+
+
+def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    # In ASCII: requests may contain halves of characters, which UTF-8 cannot encode.
+    return Response(json.dumps(body), status, headers, media_type="application/json")
 
 
 async def _unless_gone(request: Request, answering: Awaitable[Response]) -> Response:
@@ -264,7 +270,7 @@ async def _refused(request: Request, refusal: Denial) -> Response:
     # The clients would retry after these statuses, and there is no time for that.
     again = refusal.status >= 500 or refusal.status == 429
     headers = {"x-should-retry": "false"} if again else {}
-    return JSONResponse(_spoken(request).error(refusal), refusal.status, headers=headers)
+    return _json(_spoken(request).error(refusal), refusal.status, headers)
 
 
 def _spoken(request: Request) -> type[Dialect]:
@@ -281,4 +287,4 @@ async def _no_such_place(request: Request, fault: HTTPException) -> Response:
         status=fault.status_code,
         code="unknown_url",
     )
-    return JSONResponse(_spoken(request).error(refusal), refusal.status)
+    return _json(_spoken(request).error(refusal), refusal.status)

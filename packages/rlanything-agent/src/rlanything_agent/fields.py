@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -11,6 +11,10 @@ from rlanything_agent.asked import Denial
 EXTENSIONS = frozenset({"chat_template_kwargs", "structured_outputs"})
 """Fields that are honoured in every dialect, although no API but vLLM's has them."""
 Tool = Mapping[str, Any]
+_CONVERSATIONS = frozenset({"messages", "input"})
+"""Fields that become texts; all others are passed on as they are."""
+_MOST_DEPTH = 100
+"""Largest depth of a field; requests that are nested more deeply cannot be pickled."""
 
 
 def given_fields(
@@ -23,12 +27,29 @@ def given_fields(
     given = {name: value for name, value in body.items() if value is not None}
     for name in sorted(given.keys() - honoured - EXTENSIONS - ignored):
         raise unsupported(name)
+    for name in given.keys() - _CONVERSATIONS:
+        if _is_deep(given[name]):
+            raise Denial(f"{name} is nested too deeply: send a flatter one", name)
     return given
 
 
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MOST_DEPTH):
+        level = [member for outer in level for member in _inside(outer)]
+    return bool(level)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
 def unsupported(name: str) -> Denial:
-    """Returns the refusal of a field."""
-    return Denial(f"{name} is not supported: leave it out", name, code="unsupported_parameter")
+    """Returns the refusal of a field. Its name comes from the program."""
+    said = name if name.replace(".", "").isidentifier() else repr(name)
+    return Denial(f"{said} is not supported: leave it out", name, code="unsupported_parameter")
 
 
 def members(given: Mapping[str, Any], name: str, read: AbstractSet[str]) -> Mapping[str, Any]:

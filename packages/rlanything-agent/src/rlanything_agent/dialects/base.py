@@ -71,7 +71,8 @@ class Dialect(ABC):
         named = {self.renamed.get(name, name) for name in unread}
         names = sorted({*asked.ignored, *named, *(set(headers) & {*self.headers})})
         # Some of the names come from the program.
-        said = [quote(name[:_NAME_CHARACTERS], safe=".[]_-") for name in names[:_MOST_NAMES]]
+        short = (name[:_NAME_CHARACTERS] for name in names[:_MOST_NAMES])
+        said = [quote(name, safe=".[]_-", errors="replace") for name in short]
         return ", ".join([*said, "..."] if len(names) > _MOST_NAMES else said)
 
 
@@ -111,5 +112,5 @@ def token_logprobs(answer: PolicyAnswer, missing: Any) -> list[Body]:
 
 def named_events(events: Iterable[Body]) -> bytes:
     """Returns server-sent events that are named by their `type`."""
-    said = [(event["type"], json.dumps(event, ensure_ascii=False)) for event in events]
+    said = [(event["type"], json.dumps(event)) for event in events]
     return "".join(f"event: {name}\ndata: {data}\n\n" for name, data in said).encode()

@@ -140,7 +140,7 @@ class ChatCompletions(Dialect):
             chunks += [{**head, "choices": [said]}, {**head, "choices": [end]}]
         if asked.own:
             chunks.append({**head, "choices": [], "usage": _usage(answers)})
-        events = [json.dumps(finite_json(chunk), ensure_ascii=False) for chunk in chunks]
+        events = [json.dumps(finite_json(chunk)) for chunk in chunks]
         return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
 
 

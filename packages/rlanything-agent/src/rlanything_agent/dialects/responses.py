@@ -105,6 +105,8 @@ class _Own:
     turns: tuple[Turn, ...]
     """The conversation, without the instructions."""
     include: frozenset[str]
+    keeps: bool
+    """Whether its response can be continued."""
 
 
 class Responses(Dialect):
@@ -149,7 +151,7 @@ class Responses(Dialect):
             chat_template_kwargs=template_kwargs(given),
             count_only=count_only,
             ignored=tuple(sorted(reader.ignored | _unheeded(given))),
-            own=_Own(given, tuple(turns), include),
+            own=_Own(given, tuple(turns), include, flag_of(given, "store", True)),
         )
 
     def reply(self, asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
@@ -157,8 +159,7 @@ class Responses(Dialect):
         own: _Own = asked.own
         output = _output(answer, own.include)
         name = f"resp_{answer.number}"
-        keeps = flag_of(own.given, "store", True)
-        if keeps:
+        if own.keeps:
             self._keep(name, asked, answer, output)
         cut = _is_cut(answer)
         prompt, sampled = answer.completion.prompt_ids, answer.completion.token_ids
@@ -179,7 +180,7 @@ class Responses(Dialect):
             "parallel_tool_calls": not asked.one_call,
             "previous_response_id": own.given.get(_EARLIER),
             "reasoning": {"effort": None, "summary": None},
-            "store": keeps,
+            "store": own.keeps,
             "temperature": None,
             "text": {"format": {"type": "text"}},
             "tool_choice": choice,
@@ -338,7 +339,7 @@ def _thought(reader: TurnReader, place: str, item: Mapping[str, Any]) -> str:
     thought = content or opened or summary
     if summary not in ("", thought):
         reader.ignore("input", ["summary"])
-    if sealed and opened != thought:
+    if sealed and (not opened or opened != thought):
         reader.ignore("input", ["encrypted_content"])
     return thought
 
