@@ -256,7 +256,7 @@ def test_an_answer_that_is_cut_and_what_is_ignored_are_named_in_every_dialect() 
             assert raw.headers["x-rlanything-ignored"] == (
                 "anthropic-beta, messages.content.thinking, temperature, thinking"
             )
-            message = raw.parse()
+            message = await raw.parse()
             assert (message.stop_reason, message.usage.input_tokens) == ("max_tokens", 3)
         reply = await client.responses.with_raw_response.create(
             model="policy",
@@ -470,6 +470,7 @@ def test_a_helper_answers_in_the_dialect_it_is_asked_in(fake: FakeEndpoint) -> N
         seen.append((handler.path, *(handler.headers[name] for name in names)))
         handler.reply(200, json.dumps({"id": "mine"}))
 
+    fake.paths = ("/v1/messages", "/v1/responses")
     fake.faults.extend([note, note])
 
     async def solve(task: Task, client: Any) -> bool:
