@@ -180,8 +180,10 @@ class AgentEndpoint:
             helping = door.helpers.answer(asked["model"], path, asked, door.models)
             return await _unless_gone(request, helping)
         headers = request.headers
+        body = hashlib.sha256(f"{request.url.path}\n".encode())
+        body.update(data)
         sent = Sent(
-            hashlib.sha256(f"{request.url.path}\n".encode() + data).hexdigest(),
+            body.hexdigest(),
             headers.get("idempotency-key", ""),
             headers.get("x-stainless-retry-count", "0") != "0",
         )
