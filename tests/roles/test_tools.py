@@ -10,7 +10,7 @@ import pytest
 
 from helpers.scripted import ScriptedEngine
 from helpers.tiny import tiny_model
-from rlanything.domains.requests import Counted, RequestsRefused
+from rlanything.domains.requests import PromptTokens, RequestsRefused
 from rlanything.engines.base import PromptsTooLong, Request, Sampling
 from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
@@ -202,7 +202,7 @@ def test_a_prompt_whose_tokens_are_counted_is_not_answered() -> None:
     [(place, count)] = refused.value.reasons.items()
     assert engine.calls == []
     [[answer]] = chat_model.answer([asked], Sampling(1.0, 8))
-    assert (place, type(count), int(count)) == (1, Counted, len(answer.prompt_ids))
+    assert (place, type(count), int(count)) == (1, PromptTokens, len(answer.prompt_ids))
     behind = OpenAIChatModel(endpoint=None)  # type: ignore[arg-type]
     with pytest.raises(RequestsRefused, match="counts no tokens: estimate them"):
         behind.answer([replace(asked, count_only=True)], Sampling(1.0, 8))

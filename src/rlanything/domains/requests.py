@@ -33,7 +33,7 @@ class ModelRequest:
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Additional variables of the model's chat template, such as `enable_thinking`."""
     count_only: bool = False
-    """Whether the prompt's tokens are only counted. The reply is a refusal for `Counted`."""
+    """Whether the prompt's tokens are only counted. The reply is a refusal for `PromptTokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class TooLong(str):
     """Reason for refusing a request that exceeds the model's context: agents then shorten it."""
 
 
-class Counted(str):
+class PromptTokens(str):
     """Number of a prompt's tokens in digits, as the reason for not answering it."""
 
 

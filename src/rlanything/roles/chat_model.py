@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from rlanything.domains.requests import Counted, RequestsRefused, TooLong
+from rlanything.domains.requests import PromptTokens, RequestsRefused, TooLong
 from rlanything.engines.base import (
     Choices,
     Engine,
@@ -204,7 +204,7 @@ class LocalChatModel:
                 continue
             asked = min(question.max_tokens or 1, sampling.max_tokens)
             if question.count_only:
-                refused[i] = Counted(len(prompt.ids))
+                refused[i] = PromptTokens(len(prompt.ids))
             elif question.refusable and (long := self._too_long(prompt, asked)):
                 refused[i] = long
             posed.append((prompt, choices))

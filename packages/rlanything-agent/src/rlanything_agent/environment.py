@@ -15,7 +15,7 @@ from rlanything.domains.base import (
     StepResult,
 )
 from rlanything.domains.calls import Said, parse_calls
-from rlanything.domains.requests import Counted, ModelRequest, Reply, TooLong
+from rlanything.domains.requests import ModelRequest, PromptTokens, Reply, TooLong
 from rlanything.records import Completion, Task
 from rlanything_agent.asked import PROMPT, TOO_LONG, Denial
 from rlanything_agent.conversation import Conversation, Ending, Pending, PolicyAnswer
@@ -144,7 +144,7 @@ class ProgramEnvironment:
         assert self._asked is not None
         (pending, place), self._asked = self._asked, None
         self._told.append(reply)
-        if isinstance(reply.refused, Counted):
+        if isinstance(reply.refused, PromptTokens):
             self._counted += 1
             self._conversation.settle(pending, int(reply.refused))
             return StepResult(_END, None, False)
