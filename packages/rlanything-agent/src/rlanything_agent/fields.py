@@ -48,7 +48,8 @@ def _inside(value: Any) -> Iterable[Any]:
 
 def unsupported(name: str) -> Denial:
     """Returns the refusal of a field. Its name comes from the program."""
-    said = name if name.replace(".", "").isidentifier() else repr(name)
+    plain = len(name) < 80 and name.replace(".", "").isidentifier()
+    said = name if plain else f"{name!r:.80}"
     return Denial(f"{said} is not supported: leave it out", name, code="unsupported_parameter")
 
 
@@ -107,7 +108,7 @@ def list_of(given: Mapping[str, Any], name: str) -> list[Any]:
 def unforceable(place: str, kind: Any) -> Denial:
     """Returns the refusal of an output format."""
     return Denial(
-        f"{place} {kind!r} cannot be enforced here, and what is not sampled as the "
+        f"{place} {kind!r:.80} cannot be enforced here, and what is not sampled as the "
         "policy would cannot train it: describe the form in a message, and parse the answer",
         place,
         code="unsupported_value",
@@ -161,6 +162,6 @@ def only(tools: Sequence[Tool], name: Any, ignored: set[str]) -> list[Tool]:
     as ignored."""
     chosen = [tool for tool in tools if tool["name"] == name]
     if not chosen:
-        raise Denial(f"tool_choice names {name!r}, which is none of tools", "tool_choice")
+        raise Denial(f"tool_choice names {name!r:.80}, which is none of tools", "tool_choice")
     ignored.add("tool_choice")
     return chosen

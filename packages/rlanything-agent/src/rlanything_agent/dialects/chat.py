@@ -246,7 +246,7 @@ def _content(
             if isinstance(url, Mapping):
                 reader.ignore("messages.content.image_url", url.keys() - {"url"})
         else:
-            raise misplaced(place, f"parts of type {kind!r} are not supported")
+            raise misplaced(place, f"parts of type {kind!r:.80} are not supported")
         reader.unread("messages.content", part, read)
     return "\n".join(texts), tuple(names), "\n".join(thoughts)
 

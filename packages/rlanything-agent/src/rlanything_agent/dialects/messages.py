@@ -206,8 +206,8 @@ def _turns(reader: TurnReader, place: str, value: Any) -> list[Turn]:
     for i, block in enumerate(content):
         kind, own = block.get("type"), f"{place}.content[{i}]"
         if kind not in _BLOCKS[role]:
-            raise misplaced(own, f"blocks of type {kind!r} in a message of role {role} are not "
-                            "supported: leave it out")  # fmt: skip
+            said = f"blocks of type {kind!r:.80} in a message of role {role} are not supported"
+            raise misplaced(own, f"{said}: leave it out")
         if kind != "tool_result":
             parts.append((own, block))
             continue
@@ -267,7 +267,7 @@ def _result(reader: TurnReader, place: str, block: Mapping[str, Any]) -> Turn:
             names.append(_image(reader, own, part))
         else:
             raise misplaced(
-                own, f"blocks of type {kind!r} in a result are not supported: send text"
+                own, f"blocks of type {kind!r:.80} in a result are not supported: send text"
             )
         reader.unread("messages.content.content", part, {"type", "text", "source"})
     message = Message("tool", "\n".join(texts), tuple(names))
@@ -296,7 +296,8 @@ def _tools(given: Mapping[str, Any], reader: TurnReader) -> tuple[tuple[Tool, ..
             raise Denial("tools must be a list of tools, each with a name", "tools")
         if (kind := tool.get("type") or "custom") != "custom":
             raise misplaced(
-                f"tools[{i}]", f"tools of type {kind!r} are not supported: describe it as your own"
+                f"tools[{i}]",
+                f"tools of type {kind!r:.80} are not supported: describe it as your own",
             )
         said = {name: value for name, value in tool.items() if value not in (None, False)}
         reader.unread("tools", said, _TOOL_FIELDS)

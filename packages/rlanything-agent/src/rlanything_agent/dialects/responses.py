@@ -261,7 +261,7 @@ class Responses(Dialect):
                 raise misplaced(place, f"there is no item {name!r}: send the item itself")
             item, kind = self._items[name], self._items[name]["type"]
         if not isinstance(kind, str) or kind not in _READ:
-            raise misplaced(place, f"items of type {kind!r} are not supported: leave it out")
+            raise misplaced(place, f"items of type {kind!r:.80} are not supported: leave it out")
         reader.unread("input", item, _READ[kind])
         match kind:
             case "message":
@@ -324,7 +324,7 @@ def _parts(reader: TurnReader, place: str, name: str, value: Any) -> tuple[str, 
             names.append(reader.image_at(place, part["image_url"]))
             read = {"type", "image_url"}
         else:
-            raise misplaced(place, f"parts of type {kind!r} are not supported: send text")
+            raise misplaced(place, f"parts of type {kind!r:.80} are not supported: send text")
         reader.unread(f"input.{name}", part, read)
     return "\n".join(texts), tuple(names)
 
@@ -396,7 +396,7 @@ def _tools(given: Mapping[str, Any], reader: TurnReader) -> tuple[tuple[Tool, ..
     for i, tool in enumerate(named_tools(given, "functions")):
         if (kind := tool.get("type")) != "function":
             raise misplaced(
-                f"tools[{i}]", f"tools of type {kind!r} are not supported: leave it out"
+                f"tools[{i}]", f"tools of type {kind!r:.80} are not supported: leave it out"
             )
         if not isinstance(tool.get("name"), str):
             raise Denial("tools must be a list of functions, each with a name", "tools")
