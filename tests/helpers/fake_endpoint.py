@@ -48,6 +48,7 @@ class FakeEndpoint:
     under_way: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     url: str = ""
+    paths: tuple[str, ...] = ("/v1/chat/completions",)
 
     @property
     def requests(self) -> int:
@@ -88,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.path == "/v1/chat/completions":
+        if self.path in self.endpoint.paths:
             self.endpoint.answer(self, body)
         else:
             self.reply(404, '{"detail": "Not Found"}')

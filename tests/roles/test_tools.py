@@ -10,13 +10,14 @@ import pytest
 
 from helpers.scripted import ScriptedEngine
 from helpers.tiny import tiny_model
-from rlanything.domains.requests import RequestsRefused
+from rlanything.domains.requests import PromptTokens, RequestsRefused
 from rlanything.engines.base import PromptsTooLong, Request, Sampling
 from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Message, ToolCall
 from rlanything.roles.chat_model import Actions, ChatRequest, LocalChatModel
 from rlanything.roles.chat_template import Chat
+from rlanything.roles.openai_chat_model import OpenAIChatModel
 
 # As Qwen2.5's, without its preamble.
 WITH_TOOLS = (
@@ -189,3 +190,19 @@ def test_requests_that_are_too_long_or_whose_actions_would_be_cut_are_refused_al
     with pytest.raises(RequestsRefused) as refused:
         chat_model.answer([cut], Sampling(1.0, 3))
     assert "policy.max_tokens: 3 would cut the action" in refused.value.reasons[0]
+
+
+def test_a_prompt_whose_tokens_are_counted_is_not_answered() -> None:
+    model = model_with(WITH_TOOLS)
+    engine = ScriptedEngine(model, lambda prompt, seed: "fine")
+    chat_model = LocalChatModel(model, engine)
+    asked = ChatRequest(CHAT, (0,), tools=(TOOL,), refusable=True)
+    with pytest.raises(RequestsRefused) as refused:
+        chat_model.answer([asked, replace(asked, count_only=True)], Sampling(1.0, 8))
+    [(place, count)] = refused.value.reasons.items()
+    assert engine.calls == []
+    [[answer]] = chat_model.answer([asked], Sampling(1.0, 8))
+    assert (place, type(count), int(count)) == (1, PromptTokens, len(answer.prompt_ids))
+    behind = OpenAIChatModel(endpoint=None)  # type: ignore[arg-type]
+    with pytest.raises(RequestsRefused, match="counts no tokens: estimate them"):
+        behind.answer([replace(asked, count_only=True)], Sampling(1.0, 8))

@@ -66,6 +66,18 @@ def test_a_command_in_a_box_asks_and_prints_its_outcome(folder: Path) -> None:
     assert rollouts.trajectories[0].steps[0].observation == "Do 0."
 
 
+def test_a_command_finds_anthropics_address_and_key_in_its_environment(folder: Path) -> None:
+    program = """
+body = {"model": "policy", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+request = urllib.request.Request(
+    os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(),
+    {"x-api-key": os.environ["ANTHROPIC_API_KEY"]})
+with urllib.request.urlopen(request) as reply:
+    print(json.load(reply)["content"][0]["text"] == "yes")
+"""
+    assert won(run(folder, program))
+
+
 def test_the_openai_client_finds_the_endpoint_in_its_environment(folder: Path) -> None:
     program = """
 import openai

@@ -11,24 +11,24 @@ import openai
 import PIL.Image
 import pytest
 
-import rlanything_agent.endpoint as endpoint_module
 from helpers.agents import Scripted, agent, ask, played
 from rlanything.domains.requests import RequestsRefused, TooLong
 from rlanything.records import Task
-from rlanything_agent.reading import Denial, read_request
+from rlanything_agent.asked import Denial
+from rlanything_agent.dialects.chat import ChatCompletions
 
 
 def test_an_image_of_too_many_pixels_is_refused_before_it_is_unpacked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("rlanything_agent.messages.MOST_PIXELS", 63 * 64)
+    monkeypatch.setattr("rlanything_agent.turns.MOST_PIXELS", 63 * 64)
     buffer = io.BytesIO()
     PIL.Image.new("L", (64, 64)).save(buffer, "PNG")
     monkeypatch.setattr(PIL.Image.Image, "load", lambda self: pytest.fail("unpacked"))
     url = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
     content = [{"type": "image_url", "image_url": {"url": url}}]
     with pytest.raises(Denial, match="at most 4,032 pixels"):
-        read_request(
+        ChatCompletions().read(
             {"model": "policy", "messages": [{"role": "user", "content": content}]}, images=True
         )
 
@@ -36,11 +36,11 @@ def test_an_image_of_too_many_pixels_is_refused_before_it_is_unpacked(
 def test_a_large_request_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is read in a thread, while the event loop goes on."""
     threads: list[threading.Thread] = []
-    read = endpoint_module.read_request
+    read = ChatCompletions.read
 
-    def reading(body: Any, images: bool) -> Any:
+    def reading(self: ChatCompletions, *given: Any) -> Any:
         threads.append(threading.current_thread())
-        return read(body, images)
+        return read(self, *given)
 
     async def solve(task: Task, client: Any) -> bool:
         loop = threading.current_thread()
@@ -48,7 +48,7 @@ def test_a_large_request_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> N
         await ask(client, "Hi" * 2**16)
         return [thread is loop for thread in threads] == [True, False]
 
-    monkeypatch.setattr(endpoint_module, "read_request", reading)
+    monkeypatch.setattr(ChatCompletions, "read", reading)
     [trajectory] = played(agent(solve)).trajectories
     assert trajectory.outcome == 1
 

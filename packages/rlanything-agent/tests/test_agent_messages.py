@@ -12,7 +12,8 @@ import pytest
 from helpers.agents import Scripted, agent, ask, played
 from rlanything.domains.base import Episode
 from rlanything.records import Completion, Message, Task
-from rlanything_agent.reading import Asked, Denial, read_request
+from rlanything_agent.asked import Asked, Denial
+from rlanything_agent.dialects.chat import ChatCompletions
 
 THOUGHT = "<think>\nfirst the drawer\n</think>\n\n"
 LOOK: dict[str, Any] = {
@@ -22,7 +23,8 @@ LOOK: dict[str, Any] = {
 
 
 def read(*messages: dict[str, Any], **changes: Any) -> Asked:
-    return read_request({"model": "policy", "messages": [*messages], **changes}, images=False)
+    body = {"model": "policy", "messages": [*messages], **changes}
+    return ChatCompletions().read(body, images=False)
 
 
 def calling(*ids: Any, **more: Any) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
 from rlanything.domains.calls import parse_calls
 from rlanything.records import Message, Task, ToolCall, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything_agent.reading import Asked, Denial, read_request
+from rlanything_agent.asked import Asked, Denial
+from rlanything_agent.dialects.chat import ChatCompletions
 
 SEARCH = {
     "type": "function",
@@ -216,6 +217,7 @@ def test_what_of_sampling_is_the_runs_is_ignored_and_said_so() -> None:
     assert run(solve).outcome == 1
 
 
+read_request = ChatCompletions().read
 BODY = {"model": "policy", "messages": [{"role": "user", "content": "Hi"}]}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
@@ -282,7 +284,7 @@ def test_errors_are_in_openais_form() -> None:
         assert refused.value.param == "n"
         assert refused.value.type == "invalid_request_error"
         with pytest.raises(openai.NotFoundError, match="are all there is"):
-            await client.responses.create(model="policy", input="Hi")
+            await client.embeddings.create(model="policy", input="Hi")
         with pytest.raises(openai.AuthenticationError, match="unknown key"):
             await ask(client.with_options(api_key="sk-guess"), "Hi")
         async with httpx2.AsyncClient(trust_env=False) as raw:

@@ -15,6 +15,7 @@ import pytest
 from helpers.agents import Scripted, agent, ask, played, said
 from rlanything.domains.calls import Said
 from rlanything.records import Task
+from rlanything_agent.asked import Asked, Denial
 from rlanything_agent.conversation import (
     MOST_PENDING,
     Conversation,
@@ -22,7 +23,7 @@ from rlanything_agent.conversation import (
     PolicyAnswer,
     Sent,
 )
-from rlanything_agent.reading import Asked, Denial, read_request
+from rlanything_agent.dialects.chat import ChatCompletions
 
 
 class Waiting(Scripted):
@@ -150,7 +151,8 @@ def test_equal_requests_at_the_same_time_are_steps_of_their_own() -> None:
 
 def asked(text: str = "Hi", **more: Any) -> Asked:
     message = {"role": "user", "content": text}
-    return read_request({"model": "policy", "messages": [message], **more}, images=False)
+    body = {"model": "policy", "messages": [message], **more}
+    return ChatCompletions().read(body, images=False)
 
 
 def answer(number: int) -> PolicyAnswer:

@@ -32,6 +32,8 @@ class ModelRequest:
     """Files that the messages refer to, by name."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Additional variables of the model's chat template, such as `enable_thinking`."""
+    count_only: bool = False
+    """Whether the prompt's tokens are only counted. The reply is a refusal for `PromptTokens`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ class Reply:
 
 class TooLong(str):
     """Reason for refusing a request that exceeds the model's context: agents then shorten it."""
+
+
+class PromptTokens(str):
+    """Number of a prompt's tokens in digits, as the reason for not answering it."""
 
 
 class RequestsRefused(Exception):

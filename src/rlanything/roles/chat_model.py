@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from rlanything.domains.requests import RequestsRefused, TooLong
+from rlanything.domains.requests import PromptTokens, RequestsRefused, TooLong
 from rlanything.engines.base import (
     Choices,
     Engine,
@@ -56,6 +56,8 @@ class ChatRequest:
     """Whether the caller handles a refusal, as agents do."""
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables of the chat template."""
+    count_only: bool = False
+    """Whether it is refused with the number of its prompt's tokens."""
 
 
 class ChatModel(Protocol):
@@ -201,7 +203,9 @@ class LocalChatModel:
                 refused[i] = str(error)
                 continue
             asked = min(question.max_tokens or 1, sampling.max_tokens)
-            if question.refusable and (long := self._too_long(prompt, asked)):
+            if question.count_only:
+                refused[i] = PromptTokens(len(prompt.ids))
+            elif question.refusable and (long := self._too_long(prompt, asked)):
                 refused[i] = long
             posed.append((prompt, choices))
         if refused:

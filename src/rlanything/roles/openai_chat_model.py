@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from rlanything.domains.requests import RequestsRefused
 from rlanything.domains.thoughts import THINK
 from rlanything.engines.base import ModelError, Sampling
 from rlanything.records import Completion
@@ -15,6 +16,9 @@ from rlanything.roles.tools import tools_in_words
 
 if TYPE_CHECKING:  # the client is an extra
     from rlanything.engines.openai.endpoint import Answer, Endpoint
+
+
+_UNKNOWN_TOKENS = "the policy is behind an endpoint, which counts no tokens: estimate them"
 
 
 class OpenAIChatModel:
@@ -27,7 +31,9 @@ class OpenAIChatModel:
         self, questions: Sequence[ChatRequest], sampling: Sampling
     ) -> list[list[Completion]]:
         """Returns [questions][n], with one HTTP request per sample. Raises the errors of
-        `Endpoint.ask`."""
+        `Endpoint.ask`, and `RequestsRefused` for prompts whose tokens are to be counted."""
+        if counts := [i for i, question in enumerate(questions) if question.count_only]:
+            raise RequestsRefused(dict.fromkeys(counts, _UNKNOWN_TOKENS))
         return grouped_by_limit(
             questions,
             sampling,

@@ -92,6 +92,7 @@ class LanguagePolicy:
             request.max_tokens,
             refusable=True,
             chat_template_kwargs=request.chat_template_kwargs,
+            count_only=request.count_only,
         )
 
     def _unlistable(self, seen: Observation) -> bool:

@@ -1,1 +1,2 @@
-"""The agent domain: agents are your own programs, which call the policy through the OpenAI API."""
+"""The agent domain: agents are your own programs, which call the policy through the APIs of
+OpenAI or Anthropic."""

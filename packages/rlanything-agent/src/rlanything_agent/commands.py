@@ -44,7 +44,7 @@ class CommandSettings(DomainOptions):
 
     command: Annotated[CommandWords, Field(min_length=1)] | None = None
     """Words to run in place of `solve`, which find the endpoint in OPENAI_BASE_URL and
-    OPENAI_API_KEY."""
+    OPENAI_API_KEY, or in the same variables of ANTHROPIC."""
     outcome: OutcomeOf = "last_line"
     """The outcome of a command: the `last_line` of its output, or its `exit_code`."""
     folder: str | None = None
@@ -142,6 +142,8 @@ class Command:
             **options.variables,
             "OPENAI_BASE_URL": address,
             "OPENAI_API_KEY": door.key,
+            "ANTHROPIC_BASE_URL": address.removesuffix("/v1"),
+            "ANTHROPIC_API_KEY": door.key,
         }
         streams: dict[str, Any] = {
             "stdin": stdin,

@@ -17,7 +17,7 @@ from typing import Any
 
 from rlanything.domains.calls import Said
 from rlanything.records import Completion
-from rlanything_agent.reading import Asked, Denial
+from rlanything_agent.asked import Asked, Denial
 
 MOST_PENDING = 512
 """Largest number of answers that one program may await at the same time."""
@@ -62,6 +62,8 @@ class Exchange:
     left: list[Pending] = field(default_factory=list)
     """Its answers that are still pending."""
     answers: dict[int, PolicyAnswer] = field(default_factory=dict)
+    tokens: int = 0
+    """Number of its prompt's tokens, if only they were asked for."""
     refusal: Denial | None = None
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
     """One future per waiting client connection, each in that connection's own loop."""
@@ -122,6 +124,14 @@ class Conversation:
     async def ask(self, asked: Asked, sent: Sent) -> list[PolicyAnswer]:
         """Returns the requested number of answers. Raises `Denial`, also after the end of the
         episode."""
+        exchange = await self._exchanged(asked, sent)
+        return [answer for _, answer in sorted(exchange.answers.items())]
+
+    async def count(self, asked: Asked, sent: Sent) -> int:
+        """Returns the number of a prompt's tokens. Raises `Denial`, as `ask` does."""
+        return (await self._exchanged(asked, sent)).tokens
+
+    async def _exchanged(self, asked: Asked, sent: Sent) -> Exchange:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         exchange = self._enter(asked, sent, waiter)
         try:
@@ -129,7 +139,7 @@ class Conversation:
             exchange.heard = True
             if exchange.refusal is not None:
                 raise exchange.refusal
-            return [answer for _, answer in sorted(exchange.answers.items())]
+            return exchange
         finally:
             self._leave(exchange, waiter, sent)
 
@@ -207,8 +217,9 @@ class Conversation:
                     return None
                 self._changed.wait(left)
 
-    def settle(self, pending: Pending, result: PolicyAnswer | Denial) -> None:
-        """Answers a request. If its program has ended, the request was refused already."""
+    def settle(self, pending: Pending, result: PolicyAnswer | Denial | int) -> None:
+        """Answers a request; `int`: the number of its prompt's tokens. If its program has ended,
+        the request was refused already."""
         with self._changed:
             exchange = pending.exchange
             self._queue.pop(pending, None)
@@ -217,6 +228,8 @@ class Conversation:
             if isinstance(result, Denial):
                 exchange.refusal = result
                 self._take_back(exchange)
+            elif isinstance(result, int):
+                exchange.tokens = result
             else:
                 exchange.answers[pending.number] = result
             if exchange.refusal is not None or not exchange.left:

@@ -1,4 +1,5 @@
-"""The agent domain: tasks for your own program, which calls the policy through the OpenAI API."""
+"""The agent domain: tasks for your own program, which calls the policy through the API of OpenAI or
+Anthropic."""
 
 from __future__ import annotations
 

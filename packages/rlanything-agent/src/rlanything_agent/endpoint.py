@@ -1,17 +1,17 @@
-"""The endpoint for programs of this process: OpenAI's chat completions, with one key per
-episode."""
+"""The endpoint for programs of this process: three dialects, with one key per episode."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import secrets
 import socket
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,28 +21,25 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from rlanything.strict_json import read_json
-from rlanything_agent.bodies import (
-    completion_body,
-    error_body,
-    event_stream,
-    ignored_fields,
-    model_list,
-)
+from rlanything_agent.asked import Asked, Denial
 from rlanything_agent.conversation import Conversation, Sent
+from rlanything_agent.dialects.base import Dialect, model_list
+from rlanything_agent.dialects.chat import ChatCompletions
+from rlanything_agent.dialects.messages import AnthropicMessages
+from rlanything_agent.dialects.responses import Responses
 from rlanything_agent.helpers import Helpers
-from rlanything_agent.reading import Asked, Denial, read_request
 
+DIALECTS: tuple[type[Dialect], ...] = (ChatCompletions, AnthropicMessages, Responses)
 MOST_BYTES = 8 * 2**20
 """Largest request body in bytes; every turn sends the whole conversation again."""
 MOST_BYTES_WITH_IMAGES = 64 * 2**20
 _QUICKLY_READ = 2**16
 """Largest body in bytes that is parsed in the event loop; a larger one would block other
 episodes."""
-START_SECONDS = 30.0
 _BACKLOG = 512
 
 
@@ -57,6 +54,13 @@ class Door:
     helpers: Helpers
     images: bool
     """Whether the policy is shown images."""
+    dialects: Sequence[Dialect] = field(default_factory=lambda: [kind() for kind in DIALECTS])
+    """One of each kind; Responses keeps those of the episode."""
+
+    @property
+    def most_bytes(self) -> int:
+        """Largest request in bytes."""
+        return MOST_BYTES_WITH_IMAGES if self.images else MOST_BYTES
 
 
 class AgentEndpoint:
@@ -68,10 +72,13 @@ class AgentEndpoint:
         self._lock = threading.Lock()
         self._url: str | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        routes = [
-            Route("/v1/chat/completions", self._completions, methods=["POST"]),
-            Route("/v1/models", self._models, methods=["GET"]),
-        ]
+        routes = [Route("/v1/models", self._models, methods=["GET"])]
+        for number, kind in enumerate(DIALECTS):
+            answer = partial(self._answer, number=number)
+            routes.append(Route(kind.path, answer, methods=["POST"]))
+            if kind.counting_path is not None:
+                count = partial(self._answer, number=number, count_only=True)
+                routes.append(Route(kind.counting_path, count, methods=["POST"]))
         handlers: dict[Any, Callable[..., Awaitable[Response]]] = {
             Denial: _refused,
             HTTPException: _no_such_place,
@@ -147,11 +154,11 @@ class AgentEndpoint:
 
     def _door(self, request: Request) -> Door:
         _, _, key = request.headers.get("authorization", "").partition(" ")
-        door = self._doors.get(key)
+        door = self._doors.get(key) or self._doors.get(request.headers.get("x-api-key", ""))
         if door is None:
             raise Denial(
-                "unknown key: use the one in OPENAI_API_KEY (or the client's), while its episode "
-                "lasts",
+                "unknown key: use the one in OPENAI_API_KEY or ANTHROPIC_API_KEY (or the "
+                "client's), while its episode lasts",
                 status=401,
                 code="invalid_api_key",
             )
@@ -159,25 +166,29 @@ class AgentEndpoint:
 
     async def _models(self, request: Request) -> Response:
         door = self._door(request)
-        return JSONResponse(model_list([*door.models, *door.helpers.names]))
+        return _json(model_list([*door.models, *door.helpers.names]))
 
-    async def _completions(self, request: Request) -> Response:
+    async def _answer(self, request: Request, number: int, count_only: bool = False) -> Response:
+        """Returns the reply in the dialect of this number."""
         door = self._door(request)
-        data = await _body(request, MOST_BYTES_WITH_IMAGES if door.images else MOST_BYTES)
-        if len(data) > _QUICKLY_READ:
-            asked = await asyncio.to_thread(_read, data, door)
-        else:
-            asked = _read(data, door)
+        dialect = door.dialects[number]
+        data = await _body(request, door.most_bytes)
+        read = partial(_read, data, door, dialect, count_only)
+        asked = await asyncio.to_thread(read) if len(data) > _QUICKLY_READ else read()
         if not isinstance(asked, Asked):
-            helping = door.helpers.answer(asked["model"], asked, door.models)
+            path = request.url.path.removeprefix("/v1")
+            helping = door.helpers.answer(asked["model"], path, asked, door.models)
             return await _unless_gone(request, helping)
         headers = request.headers
+        body = hashlib.sha256(f"{request.url.path}\n".encode())
+        body.update(data)
         sent = Sent(
-            hashlib.sha256(data).hexdigest(),
+            body.hexdigest(),
             headers.get("idempotency-key", ""),
             headers.get("x-stainless-retry-count", "0") != "0",
         )
-        return await _unless_gone(request, _answered(door.conversation, asked, sent))
+        replying = _replied(door.conversation, dialect, asked, sent, headers.keys())
+        return await _unless_gone(request, replying)
 
 
 @cache
@@ -186,14 +197,28 @@ def endpoint() -> AgentEndpoint:
     return AgentEndpoint()
 
 
-async def _answered(conversation: Conversation, asked: Asked, sent: Sent) -> Response:
+async def _replied(
+    conversation: Conversation, dialect: Dialect, asked: Asked, sent: Sent, names: Sequence[str]
+) -> Response:
+    """Returns the reply to a request. `names`: of its headers."""
+    if asked.count_only:
+        body = dialect.count(await conversation.count(asked, sent))
+        return _json(body, headers=_ignored(dialect.ignored(asked, (), names)))
     answers = await conversation.ask(asked, sent)
-    ignored = ignored_fields(asked, answers)
-    headers = {"x-rlanything-ignored": ignored} if ignored else {}
+    headers = _ignored(dialect.ignored(asked, answers, names))
     if asked.stream:
-        content = event_stream(asked, answers)
+        content = dialect.events(asked, answers)
         return Response(content, media_type="text/event-stream", headers=headers)
-    return JSONResponse(completion_body(asked, answers), headers=headers)
+    return _json(dialect.reply(asked, answers), headers=headers)
+
+
+def _ignored(said: str) -> dict[str, str]:
+    return {"x-rlanything-ignored": said} if said else {}
+
+
+def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    # In ASCII: requests may contain halves of characters, which UTF-8 cannot encode.
+    return Response(json.dumps(body), status, headers, media_type="application/json")
 
 
 async def _unless_gone(request: Request, answering: Awaitable[Response]) -> Response:
@@ -218,15 +243,17 @@ async def _body(request: Request, most: int) -> bytes:
     async for chunk in request.stream():
         data += chunk
         if len(data) > most:
-            raise Denial(
-                f"the body has more than {most:,} bytes: send less",
-                status=413,
-                code="request_too_large",
-            )
+            raise _too_large("the body", most)
     return bytes(data)
 
 
-def _read(data: bytes, door: Door) -> Asked | dict[str, Any]:
+def _too_large(what: str, most: int) -> Denial:
+    return Denial(
+        f"{what} has more than {most:,} bytes: send less", status=413, code="request_too_large"
+    )
+
+
+def _read(data: bytes, door: Door, dialect: Dialect, count_only: bool) -> Asked | dict[str, Any]:
     """Returns the request to the policy, or the body of a request to another model."""
     try:
         body = read_json(data)
@@ -235,21 +262,31 @@ def _read(data: bytes, door: Door) -> Asked | dict[str, Any]:
     name = body.get("model") if isinstance(body, dict) else None
     if isinstance(name, str) and name not in door.models:
         return body
-    return read_request(body, door.images)
+    asked = dialect.read(body, door.images, count_only)
+    if asked.size > door.most_bytes:  # with the responses that it continues
+        raise _too_large("the conversation", door.most_bytes)
+    return asked
 
 
 async def _refused(request: Request, refusal: Denial) -> Response:
-    # OpenAI's client would retry after these statuses, and there is no time for that.
+    # The clients would retry after these statuses, and there is no time for that.
     again = refusal.status >= 500 or refusal.status == 429
     headers = {"x-should-retry": "false"} if again else {}
-    return JSONResponse(error_body(refusal), refusal.status, headers=headers)
+    return _json(_spoken(request).error(refusal), refusal.status, headers)
+
+
+def _spoken(request: Request) -> type[Dialect]:
+    """Returns the dialect of a path, for errors."""
+    path = request.url.path
+    return next((kind for kind in DIALECTS if path.startswith(kind.path)), ChatCompletions)
 
 
 async def _no_such_place(request: Request, fault: HTTPException) -> Response:
-    known = "POST /v1/chat/completions and GET /v1/models are all there is"
+    known = "POST /v1/chat/completions, /v1/messages and /v1/responses, and GET /v1/models, are "
+    known += "all there is"
     refusal = Denial(
         f"{request.method} {request.url.path}: {fault.detail}; {known}",
         status=fault.status_code,
         code="unknown_url",
     )
-    return JSONResponse(error_body(refusal), refusal.status)
+    return _json(_spoken(request).error(refusal), refusal.status)

@@ -15,21 +15,23 @@ from rlanything.domains.base import (
     StepResult,
 )
 from rlanything.domains.calls import Said, parse_calls
-from rlanything.domains.requests import ModelRequest, Reply, TooLong
+from rlanything.domains.requests import ModelRequest, PromptTokens, Reply, TooLong
 from rlanything.records import Completion, Task
+from rlanything_agent.asked import PROMPT, TOO_LONG, Denial
 from rlanything_agent.conversation import Conversation, Ending, Pending, PolicyAnswer
 from rlanything_agent.endpoint import AgentEndpoint, Door, endpoint
 from rlanything_agent.faults import reason, unreachable
 from rlanything_agent.helpers import Helpers
 from rlanything_agent.outcome import BadOutcome, Scale
 from rlanything_agent.programs import AgentProgram
-from rlanything_agent.reading import Denial
 from rlanything_agent.threads import Place, Threads, shown
 
 Start = Callable[[Task, Conversation, AgentEndpoint, Door], AgentProgram]
 """Starts a program for a task."""
 MOST_REFUSED = 8
 """Consecutive refused requests after which a program is assumed never to stop."""
+MOST_COUNTED = 256
+"""Number of prompts whose tokens a program may have counted between two answers."""
 _ACTION_CHARACTERS = 200
 _HELD_UP = 0.25
 """Share of a program's time limit after which a program that another one blocks is restarted."""
@@ -66,7 +68,7 @@ class ProgramEnvironment:
         self._threads = Threads()
         self._told: list[Reply] = []
         """Replies so far, for a program that has to be restarted."""
-        self._answers = self._refused = 0
+        self._answers = self._refused = self._counted = 0
 
     def reset(self, task: Task) -> Observation:
         """Ends the last episode's program, starts a new one and waits for its first request."""
@@ -84,7 +86,7 @@ class ProgramEnvironment:
         self._conversation = Conversation()
         self._threads = Threads()
         self._asked = self._taken = None
-        self._answers = self._refused = 0
+        self._answers = self._refused = self._counted = 0
         options = self._options
         server = endpoint()
         door = server.open(self._conversation, options.models, options.helpers, options.images)
@@ -114,6 +116,8 @@ class ProgramEnvironment:
         if isinstance(following, Pending):
             return StepResult(self._show(following), step.action, step.valid)
         outcome, reward = self._outcome(following)
+        if reply.completion is None and not self._answers and not self._refused:
+            raise self._fault("its agent had tokens counted and asked nothing before it ended")
         self._stop()
         return StepResult(_END, step.action, step.valid, outcome, reward)
 
@@ -140,11 +144,15 @@ class ProgramEnvironment:
         assert self._asked is not None
         (pending, place), self._asked = self._asked, None
         self._told.append(reply)
+        if isinstance(reply.refused, PromptTokens):
+            self._counted += 1
+            self._conversation.settle(pending, int(reply.refused))
+            return StepResult(_END, None, False)
         if reply.completion is None:
             self._refused += 1
             self._conversation.settle(pending, _denial(reply.refused))
             return StepResult(_END, None, False)
-        self._refused = 0
+        self._refused = self._counted = 0
         said = _said(pending, reply.completion)
         self._threads.add(pending.asked.messages, place, said)
         self._conversation.settle(pending, PolicyAnswer(said, reply.completion, self._answers))
@@ -165,6 +173,7 @@ class ProgramEnvironment:
             asked.stop,
             {image.name: image.data for image in asked.images},
             asked.chat_template_kwargs,
+            asked.count_only,
         )
         text = shown(place.new)
         if asked.tools and place.follows is None:
@@ -178,6 +187,8 @@ class ProgramEnvironment:
         that repeats refused requests too often."""
         if self._refused >= MOST_REFUSED:
             raise self._fault(f"its agent was refused {MOST_REFUSED} requests in a row")
+        if self._counted >= MOST_COUNTED:
+            raise self._fault(f"its agent had tokens counted {MOST_COUNTED} times in a row")
         seconds = self._options.timeout_seconds
         end = time.monotonic() + seconds
         following = None
@@ -251,10 +262,8 @@ class ProgramEnvironment:
 
 def _denial(reason: str) -> Denial:
     """Returns the policy's refusal of a request."""
-    if isinstance(reason, TooLong):  # the wording that clients look for
-        said = f"This model's maximum context length is exceeded: {reason}"
-        return Denial(said, "messages", code="context_length_exceeded")
-    return Denial(reason, "messages", code="invalid_prompt")
+    code = TOO_LONG if isinstance(reason, TooLong) else "invalid_prompt"
+    return Denial(reason, PROMPT, code=code)
 
 
 def _said(pending: Pending, completion: Completion) -> Said:

@@ -1,4 +1,5 @@
-"""Frozen models that a program may call besides the policy, each at an OpenAI endpoint."""
+"""Frozen models that a program may call besides the policy, each at an endpoint that speaks the
+program's dialect."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import openai
 from starlette.responses import Response
 
 from rlanything.domains.base import DomainError, EndpointOptions
-from rlanything_agent.reading import Denial
+from rlanything_agent.asked import Denial
 
 _SHARE = 0.8
 """Default share of the program's time limit that one helper call may use."""
@@ -51,9 +52,11 @@ class Helpers:
     def names(self) -> list[str]:
         return list(self._helpers)
 
-    async def answer(self, name: str, body: Mapping[str, Any], policy: Sequence[str]) -> Response:
-        """Returns a helper's answer exactly as its endpoint sent it. Raises `Denial` for an unknown
-        name."""
+    async def answer(
+        self, name: str, path: str, body: Mapping[str, Any], policy: Sequence[str]
+    ) -> Response:
+        """Returns a helper's answer exactly as its endpoint sent it. `path`: of the request, after
+        the version. Raises `Denial` for an unknown name."""
         helper = self._helpers.get(name)
         if helper is None:
             known = ", ".join([*policy, *self._helpers])
@@ -72,10 +75,10 @@ class Helpers:
                 # One limit for all retries together.
                 async with asyncio.timeout(helper.timeout_seconds):
                     reply = await client.post(
-                        "/chat/completions",
+                        path,
                         body={**body, "model": helper.model},
                         cast_to=openai.BaseModel,
-                        options={"headers": {"X-Stainless-Raw-Response": "true"}},
+                        options={"headers": _headers(path, key)},
                     )
             except TimeoutError:
                 raise Denial(
@@ -97,6 +100,15 @@ class Helpers:
 
 
 _JSON = "application/json"
+
+
+def _headers(path: str, key: str) -> dict[str, Any]:
+    raw = {"X-Stainless-Raw-Response": "true"}
+    if not path.startswith("/messages"):
+        return raw
+    # Anthropic's API takes its key in a header of its own.
+    own = {"x-api-key": key or "none", "anthropic-version": "2023-06-01"}
+    return {**raw, **own, "Authorization": openai.omit}
 
 
 def _helper(name: str, options: HelperOptions, seconds: float) -> Helper:

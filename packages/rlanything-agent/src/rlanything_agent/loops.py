@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
-import openai
-
 INTERRUPTIONS = 5
 _APART_SECONDS = 0.2
 _ENDING_SECONDS = 1.0
@@ -92,5 +90,6 @@ def interrupt(thread: threading.Thread, wake: Any = None) -> None:
 
 def _complain(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     # Requests that a program left behind are refused after its episode, and nobody awaits them.
-    if not isinstance(context.get("exception"), openai.APIStatusError):
+    names = {kind.__name__ for kind in type(context.get("exception")).__mro__}
+    if "APIStatusError" not in names:  # of openai or anthropic
         loop.default_exception_handler(context)

@@ -1,0 +1,1 @@
+"""The APIs that programs may speak to the endpoint, one file each."""
