@@ -22,7 +22,6 @@ from rlanything.config.roles import (
     PolicyConfig,
     RoleConfig,
     TrainedRoleConfig,
-    ValueConfig,
 )
 from rlanything.config.sections import (
     CheckpointsConfig,
@@ -81,7 +80,6 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "`policy.lora` and `judge.lora`": LoraSettings,
     "A role that acts: `policy`": PolicyConfig,
     "A role that scores: `judge`": JudgeConfig,
-    "A role that values": ValueConfig,
     "A role that rewrites: `adapter`": AdapterConfig,
     "`feedback`": FeedbackSettings,
     "`curriculum`": CurriculumConfig,

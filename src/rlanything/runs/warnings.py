@@ -431,7 +431,6 @@ RULES: Mapping[str, Rule] = {
         "raise {section}.max_tokens; where the score comes first, say {section}.score_first=true",
         (
             "scores",
-            "values",
             "rewrites",
         ),
     ),
