@@ -64,10 +64,10 @@ def task_signals(
     rewards [G]: the environment's own, used in place of O if `policy_reward` is "outcome" and all G
     have one. weights: weights of the judges in the mean score of a step, 1 by default. states,
     values, lengths: as in `AdvantageInputs`, for advantages that need them. grades: those of judges
-    that value states, [G][steps][m] by name: they give `state_values`, and their scores are no part
-    of R_i. A step without judgements (m = 0) has R_i = O. Raises ValueError if outcomes, scores and states disagree in
-    length, an outcome is not -1 or +1, a score not -1, 0 or +1, or a reward not finite, and
-    `PluginError` for an advantage that lacks an input."""
+    that value states, [G][steps][m] by name; they give `state_values`, and these judges' scores are
+    no part of R_i. A step without judgements (m = 0) has R_i = O. Raises ValueError if outcomes,
+    scores and states disagree in length, an outcome is not -1 or +1, a score not -1, 0 or +1, or a
+    reward not finite, and `PluginError` for an advantage or a reward that lacks an input."""
     by_judge = scores if isinstance(scores, Mapping) else {"judge": scores}
     # Python numbers: reading them one by one is faster than with numpy's.
     listed = {

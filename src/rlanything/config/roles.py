@@ -237,9 +237,9 @@ class JudgeConfig(TrainedRoleConfig):
     name: CodeName = "llm"
     """`llm`: the language model of this section, which scores steps, or writes unit tests if the
     domain asks for tests. `value`: that model, which says after each step how likely the episode is
-    still to be won (`feedback.advantage: gae`, `feedback.judge_reward: proper`). `oracle`: the domain's own step labels, each wrong with probability
-    `noise` (options: {noise: 0.28}), a diagnostic. `module:name`: a function that scores step i of
-    a trajectory, or your own judge class."""
+    still to be won (docs/losses.md). `oracle`: the domain's own step labels, each wrong with
+    probability `noise` (options: {noise: 0.28}), a diagnostic. `module:name`: a function that
+    scores step i of a trajectory, or your own judge class."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of a judge other than `llm`, which checks them."""
 

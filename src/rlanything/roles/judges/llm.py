@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from rlanything.domains.base import Domain
 from rlanything.engines.base import Sampling
@@ -19,7 +20,7 @@ from rlanything.records import (
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.roles.chat_template import with_step_screenshots, without_scores
 from rlanything.roles.judges.base import OnJudgements, StepJudge
-from rlanything.roles.judges.scores import grade_of, score_of
+from rlanything.roles.judges.scores import QUADRATIC, WON_AT, grade_of, score_of
 from rlanything.seeds import derive
 
 PARALLEL_TRAJECTORIES = 128
@@ -146,6 +147,20 @@ class ValueJudge(LLMJudge):
     def _read(self, written: Completion) -> Judgement:
         grade = grade_of(written, self._score_first)
         return Judgement(written, 0 if grade < 0 else 1 if grade >= 5 else -1, grade=grade)
+
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        """Returns counts by task of the measures `WON_AT` and `QUADRATIC` (in hundredths)."""
+        counts: dict[str, dict[str, tuple[int, int]]] = {}
+        for one in judged:
+            own = counts.setdefault(one.trajectory.task.id, {})
+            won = int(one.trajectory.outcome == 1)
+            for grade in chain.from_iterable(one.grades):
+                error = 100 if grade < 0 else (grade - 10 * won) ** 2
+                found = [(QUADRATIC, 100 - error, 100), *[(WON_AT[grade], won, 1)] * (grade >= 0)]
+                for measure, hits, total in found:
+                    before = own.get(measure, (0, 0))
+                    own[measure] = (before[0] + hits, before[1] + total)
+        return counts
 
 
 def _defused(step: Step) -> Step:

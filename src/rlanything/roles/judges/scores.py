@@ -10,6 +10,10 @@ from rlanything.records import Completion
 
 _SCORES = {"1": 1, "+1": 1, "-1": -1}
 _GRADES = {str(grade): grade for grade in range(11)}
+WON_AT = tuple(f"won at grade {grade}" for grade in _GRADES)
+"""A judge's measures: the share of won episodes among the answers of each grade."""
+QUADRATIC = "quadratic score"
+"""A judge's measure: 1 - the Brier score of its answers, with an unreadable one as the worst."""
 _SIGNS = str.maketrans("\uff0b\uff0d\u2212\uff11", "+--1")
 """Full-width plus, minus and one, and the mathematical minus, to ASCII."""
 _FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|boldsymbol)\s*\{([^{}\\]*)\}")
