@@ -22,6 +22,7 @@ from rlanything.domains.base import Domain, DomainError, Episode, RewriteRequest
 from rlanything.domains.registry import load_domain
 from rlanything.progress import Progress
 from rlanything.records import Completion, Step, Task
+from rlanything.rollout.episodes import RolloutRequest
 from rlanything_nano import plans
 from rlanything_nano.expert_teacher import PLAN, ExpertTeacher
 from rlanything_nano.measuring import fresh_tasks
@@ -29,6 +30,7 @@ from rlanything_nano.plans import build, teacher_of
 from rlanything_nano.slips import SLIPS
 from rlanything_nano.step_domains import StepDomainBuilder
 from rlanything_nano.teaching import StepPlan, StepTeacher
+from rlanything_nano.valuing import Continuing, grades_of_states
 
 QUIET = Progress(Console(quiet=True))
 SMALL = replace(
@@ -146,6 +148,38 @@ def test_the_guess_game_is_taught_whole(tmp_path: Path) -> None:
     assert said["judge/samples"] > 0
     assert said["judge/unparsable_rate"] <= 0.1
     assert said["tasks/valid"] == said["tasks/asked"] > 0
+
+
+def test_a_state_is_graded_by_what_the_policy_wins_from_there(tmp_path: Path) -> None:
+    """The expert always wins in four tries, from any state that leaves it enough of them."""
+    plan, teacher = taught("guess:Guess", continuations=2, valued_states=3)
+    builder = StepDomainBuilder(plan, teacher, tmp_path, 0, QUIET)
+    games = load_domain("guess:Guess", {}).tasks("train", 12, 0)
+    rollouts = builder._play(teacher.demonstrator(1.0), games, 1, "slipping")
+    expert = teacher.demonstrator(0.0)
+    play = lambda agent, asked: builder._played(agent, asked, "continued")  # noqa: E731
+    graded = grades_of_states(rollouts, expert, play, plan)
+    assert {states[-1] for states in graded} == {
+        (len(t.steps), 10 if t.outcome == 1 else 0) for t in rollouts
+    }
+    for t, states in zip(rollouts, graded, strict=True):
+        for i, grade in states[:-1]:
+            assert grade in (0, 10), "an expert without slips repeats itself"
+            [again] = play(
+                Continuing(expert, {"x": [s.completion for s in t.steps[:i]]}),
+                [RolloutRequest("x", t.task, 0)],
+            )
+            assert [s.action for s in again.steps[:i]] == [s.action for s in t.steps[:i]]
+            assert grade == 10 * (again.outcome == 1)
+
+
+def test_a_judge_of_value_is_taught_and_measured(tmp_path: Path) -> None:
+    plan, teacher = taught("guess:Guess", continuations=2, valued_states=1)
+    measured = StepDomainBuilder(plan, teacher, tmp_path, 0, QUIET).build(["policy", "value"])
+    assert (tmp_path / "value" / "model.safetensors").exists()
+    assert 0 <= measured["value"]["quadratic_score"] <= 1
+    [_, section] = plans.recipe_sections(plan, tmp_path)
+    assert section == f"judge: {{model: {tmp_path / 'value'}, name: value, max_tokens: 96}}"
 
 
 def test_a_pretrained_judge_is_shown_examples_and_asked_about_the_last_step() -> None:

@@ -48,8 +48,8 @@ class EpisodeError(RuntimeError):
 
 
 VALUE_QUESTION = (
-    "Answer this in place of the question above: how likely is the task still to be completed from "
-    "here? Reason, then write a grade from \\boxed{0} (impossible) to \\boxed{10} (certain)."
+    "How likely is the task still to be completed from here? Reason, then write a grade from "
+    "\\boxed{0} (impossible) to \\boxed{10} (certain)."
 )
 
 Refused: TypeAlias = Literal["unreadable", "invalid", "unsolvable"]
@@ -338,9 +338,12 @@ class Domain(ABC):
     def value_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         r"""Returns the chat that asks a judge of value about the state after `steps`. The answer
         must end in a grade from `\boxed{0}` to `\boxed{10}`. By default, the judge's prompt with
-        another question at its end."""
+        another question after its own."""
         *before, last = self.judge_prompt(task, steps)
-        return (*before, replace(last, content=f"{last.content}\n{VALUE_QUESTION}"))
+        return (
+            *before,
+            replace(last, content=f"{last.content}\nDo not answer that. {VALUE_QUESTION}"),
+        )
 
     @abstractmethod
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:

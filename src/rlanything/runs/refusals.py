@@ -8,6 +8,7 @@ from rlanything.config.roles import TrainedRoleConfig, role_key
 from rlanything.config.sections import FeedbackConfig
 from rlanything.domains.base import Domain
 
+ONLY = "only a judge of value gives them (judge.name=value)"
 SCORING = {"llm", "oracle"}
 """Judges that give no values; one of your own may."""
 COMPARED_STEPS = ("trajectory", "state")
@@ -85,11 +86,11 @@ def check_values(recipe: Recipe) -> None:
     elif any(judges[name].trains for name in values) and not graded:
         fault = f"feedback.judge_reward: {reward} reads no grades; train {values[0]} with `proper`"
     elif graded and not values:
-        fault = f"feedback.judge_reward: {reward} needs grades: set judge.name=value"
+        fault = f"feedback.judge_reward: {reward} needs grades: {ONLY}"
     elif graded and feedback.judge_window != (0, 1):
         fault = f"feedback.judge_window: {reward} learns from every task: set [0, 1]"
     elif "values" in feedback.advantage.needs and {j.name for j in judges.values()} <= SCORING:
-        fault = f"feedback.advantage: {feedback.advantage.name} needs values: set judge.name=value"
+        fault = f"feedback.advantage: {feedback.advantage.name} needs values: {ONLY}"
     if fault:
         raise RecipeError(fault)
 
