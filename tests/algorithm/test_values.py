@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,21 @@ graded = st.tuples(st.sampled_from([-1, 1]), st.lists(answers, min_size=1, max_s
 group = st.lists(graded, min_size=1, max_size=5)
 
 
-def settings(**changes: Any) -> FeedbackSettings:
-    open_ = {"policy_window": (0, 1), "judge_window": (0, 1), "judge_reward": "proper"}
-    return FeedbackSettings.model_validate(open_ | changes)
+@cache
+def settings(gae_lambda: float | None = None) -> FeedbackSettings:
+    chosen = {"policy_window": (0, 1), "judge_window": (0, 1), "judge_reward": "proper"}
+    if gae_lambda is not None:
+        chosen |= {"advantage": {"name": "gae", "options": {"gae_lambda": gae_lambda}}}
+    return FeedbackSettings.model_validate(chosen)
 
 
 def by_gae(rollouts: Any, gae_lambda: float) -> tuple[list[int], list[np.ndarray]]:
     """Outcomes, and the policy's advantages from the grades of one judge of value."""
     outcomes, grades = [o for o, _ in rollouts], [steps for _, steps in rollouts]
     scores = [[[1 if grade >= 5 else -1 for grade in step] for step in steps] for steps in grades]
-    chosen = settings(advantage={"name": "gae", "options": {"gae_lambda": gae_lambda}})
-    signals = task_signals(outcomes, {"value": scores}, chosen, grades={"value": grades})
+    signals = task_signals(
+        outcomes, {"value": scores}, settings(gae_lambda), grades={"value": grades}
+    )
     return outcomes, [np.asarray(each) for each in signals.policy]
 
 

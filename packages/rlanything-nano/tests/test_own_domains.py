@@ -21,8 +21,9 @@ from helpers.playing import play
 from rlanything.domains.base import Domain, DomainError, Episode, RewriteRequest
 from rlanything.domains.registry import load_domain
 from rlanything.progress import Progress
-from rlanything.records import Completion, Step, Task
-from rlanything.rollout.episodes import RolloutRequest
+from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
+from rlanything.rollout.workers import EnvironmentPool
 from rlanything_nano import plans
 from rlanything_nano.expert_teacher import PLAN, ExpertTeacher
 from rlanything_nano.measuring import fresh_tasks
@@ -150,27 +151,28 @@ def test_the_guess_game_is_taught_whole(tmp_path: Path) -> None:
     assert said["tasks/valid"] == said["tasks/asked"] > 0
 
 
-def test_a_state_is_graded_by_what_the_policy_wins_from_there(tmp_path: Path) -> None:
-    """The expert always wins in four tries, from any state that leaves it enough of them."""
+def test_a_state_is_graded_by_what_the_policy_wins_from_there() -> None:
+    """An expert without slips repeats itself: it wins always or never."""
     plan, teacher = taught("guess:Guess", continuations=2, valued_states=3)
-    builder = StepDomainBuilder(plan, teacher, tmp_path, 0, QUIET)
+
+    def play(agent: Agent, asked: Sequence[RolloutRequest]) -> Sequence[Trajectory]:
+        return rollout(agent, pool, asked, 8, 32, lambda _: None).trajectories
+
     games = load_domain("guess:Guess", {}).tasks("train", 12, 0)
-    rollouts = builder._play(teacher.demonstrator(1.0), games, 1, "slipping")
     expert = teacher.demonstrator(0.0)
-    play = lambda agent, asked: builder._played(agent, asked, "continued")  # noqa: E731
-    graded = grades_of_states(rollouts, expert, play, plan)
-    assert {states[-1] for states in graded} == {
-        (len(t.steps), 10 if t.outcome == 1 else 0) for t in rollouts
-    }
-    for t, states in zip(rollouts, graded, strict=True):
-        for i, grade in states[:-1]:
-            assert grade in (0, 10), "an expert without slips repeats itself"
-            [again] = play(
-                Continuing(expert, {"x": [s.completion for s in t.steps[:i]]}),
-                [RolloutRequest("x", t.task, 0)],
-            )
-            assert [s.action for s in again.steps[:i]] == [s.action for s in t.steps[:i]]
-            assert grade == 10 * (again.outcome == 1)
+    with EnvironmentPool("guess:Guess", {}, 0, 60.0) as pool:
+        requests = [RolloutRequest(task.id, task, i) for i, task in enumerate(games)]
+        rollouts = play(teacher.demonstrator(1.0), requests)
+        graded = grades_of_states(rollouts, expert, play, plan)
+        for t, states in zip(rollouts, graded, strict=True):
+            assert states[-1] == (len(t.steps), 10 if t.outcome == 1 else 0)
+            for i, grade in states[:-1]:
+                begun = {"again": [step.completion for step in t.steps[:i]]}
+                asked = [RolloutRequest("again", t.task, 0)]
+                [again] = play(Continuing(expert, begun), asked)
+                assert again.steps[:i] == t.steps[:i]
+                assert grade == (10 if again.outcome == 1 else 0)
+    assert {grade for states in graded for _, grade in states[:-1]} == {0, 10}
 
 
 def test_a_judge_of_value_is_taught_and_measured(tmp_path: Path) -> None:
