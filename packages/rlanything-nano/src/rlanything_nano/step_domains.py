@@ -422,10 +422,10 @@ class StepDomainBuilder:
             3,
             screenshots=self._plan.sight,
         )
-        found = evaluation.evaluate(role, 1.0, self._plan.seed, self._progress)
-        measured = asdict(found.diagnostics)
+        evaluated = evaluation.evaluate(role, 1.0, self._plan.seed, self._progress)
+        measured = asdict(evaluated.diagnostics)
         if kind is ValueJudge:
-            named = judge_metrics("value", found.diagnostics, found.counts)
+            named = judge_metrics("value", evaluated.diagnostics, evaluated.counts)
             measured = {name.removeprefix("value/"): number for name, number in named.items()}
         self._progress.log(f"judge: {measured}")
         return measured

@@ -156,8 +156,8 @@ class ValueJudge(LLMJudge):
             won = int(one.trajectory.outcome == 1)
             for grade in chain.from_iterable(one.grades):
                 error = 100 if grade < 0 else (grade - 10 * won) ** 2
-                found = [(QUADRATIC, 100 - error, 100), *[(WON_AT[grade], won, 1)] * (grade >= 0)]
-                for measure, hits, total in found:
+                counted = [(QUADRATIC, 100 - error, 100), *[(WON_AT[grade], won, 1)] * (grade >= 0)]
+                for measure, hits, total in counted:
                     before = own.get(measure, (0, 0))
                     own[measure] = (before[0] + hits, before[1] + total)
         return counts
