@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 import rlanything as rl
 import rlanything_nano.command as command
-from helpers.paths import ROOT
+from helpers.paths import ROOT, SOURCE
 from helpers.playing import play
 from rlanything.domains.base import Domain, DomainError, Episode, RewriteRequest
 from rlanything.domains.registry import load_domain
@@ -176,12 +177,15 @@ def test_a_state_is_graded_by_what_the_policy_wins_from_there() -> None:
 
 
 def test_a_judge_of_value_is_taught_and_measured(tmp_path: Path) -> None:
-    plan, teacher = taught("guess:Guess", continuations=2, valued_states=1)
-    measured = StepDomainBuilder(plan, teacher, tmp_path, 0, QUIET).build(["policy", "value"])
-    assert (tmp_path / "value" / "model.safetensors").exists()
+    models = tmp_path / "models"
+    shutil.copytree(SOURCE / "rlanything/models/nano-guess", models)
+    few = {"continuations": 2, "valued_states": 1, "judgement_tokens": 16}
+    plan, teacher = taught("guess:Guess", **few)
+    measured = StepDomainBuilder(plan, teacher, models, 0, QUIET).build(["value"])
+    assert (models / "value" / "model.safetensors").exists()
     assert 0 <= measured["value"]["quadratic_score"] <= 1
-    [_, section] = plans.recipe_sections(plan, tmp_path)
-    assert section == f"judge: {{model: {tmp_path / 'value'}, name: value, max_tokens: 96}}"
+    section = plans.recipe_sections(plan, models)[-1]
+    assert section == f"judge: {{model: {models / 'value'}, name: value, max_tokens: 16}}"
 
 
 def test_a_pretrained_judge_is_shown_examples_and_asked_about_the_last_step() -> None:

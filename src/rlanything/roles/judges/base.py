@@ -89,7 +89,7 @@ def group_signals(
         grades={
             name: [one.grades for one in its]
             for name, its in given.items()
-            if any(len(step) for one in its for step in one.grades)
+            if all(each.grade is not None for one in its for row in one.judgements for each in row)
         },
     )
 

@@ -12,12 +12,6 @@ from rlanything.evaluation.diagnostics import Diagnostics, calibrate
 from rlanything.roles.judges.scores import WON_AT
 from rlanything.runs.results import Numbers
 
-
-def slug(name: str) -> str:
-    """Returns a phase's or measure's name in the form used in metric names."""
-    return name.lower().replace(" ", "_")
-
-
 JUDGE = {
     "JUDGE/p_plus": ("share", "p+ = P(S = +1 given a won episode)"),
     "JUDGE/p_minus": ("share", "p- = P(S = -1 given a lost episode)"),
@@ -89,8 +83,11 @@ JUDGE = {
     "JUDGE/uncertainty": ("0 to 1/4", "variance of the outcomes, which no judge can change"),
     "JUDGE/quadratic_score": ("share", "1 - the Brier score, with unreadable answers as the worst"),
     **{
-        f"JUDGE/{slug(measure)}": ("share", f"calibration curve: episodes {measure}0%")
-        for measure in WON_AT
+        f"JUDGE/won_at_grade_{grade}": (
+            "share",
+            f"calibration curve: won episodes among its answers of grade {grade}",
+        )
+        for grade in range(11)
     },
 }
 
@@ -102,3 +99,8 @@ def judge_metrics(judge: str, diagnostics: Diagnostics, counts: Mapping[str, Cou
     if calibration := calibrate(*curve.T):
         measures |= asdict(calibration)
     return {f"{judge}/{name}": value for name, value in (asdict(diagnostics) | measures).items()}
+
+
+def slug(name: str) -> str:
+    """Returns a phase's or measure's name in the form used in metric names."""
+    return name.lower().replace(" ", "_")
