@@ -136,7 +136,7 @@ def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
 def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
     """Returns the roles to build, in order; all of them if `names` is empty. Raises `DomainError`
     for an unknown role, and if `out` lacks the models that are not built again."""
-    named = tuple([role for role in NAMES if role in (names or ROLES)])
+    named: tuple[RoleName, ...] = tuple([role for role in NAMES if role in (names or ROLES)])
     unknown = sorted(set(names) - set(NAMES))
     if unknown:
         raise DomainError(f"no role is called {unknown[0]!r}: use one of {', '.join(NAMES)}")
