@@ -139,6 +139,9 @@ class Judgement:
     score: int
     by: str = "judge"
     """Name of the role that wrote it."""
+    grade: int | None = None
+    """Chance of winning that a judge of value gives the state after the step, from 0 to 10; -1 if
+    unparsable. Its score is +1 for a grade of at least 5, else -1. None: the judge scores steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,11 @@ class JudgedTrajectory:
     def scores(self) -> tuple[tuple[int, ...], ...]:
         """S_ij, [steps][m], of all judges."""
         return tuple(tuple(judgement.score for judgement in step) for step in self.judgements)
+
+    @property
+    def grades(self) -> tuple[tuple[int, ...], ...]:
+        """Grades [steps][m] of the judges that value states."""
+        return tuple(tuple(j.grade for j in s if j.grade is not None) for s in self.judgements)
 
     def only(self, judge: str) -> JudgedTrajectory:
         """Returns the trajectory with the judgements of one judge."""

@@ -12,6 +12,8 @@ from rlanything.runs.parts import Parts
 from rlanything.runs.refusals import check_models
 
 MINE: dict[str, Any] = {"name": "mine", "domain": {"name": "text"}}
+VALUE = {"name": "value", "model": "models/value"}
+PROPER = {"judge_reward": "proper", "judge_window": [0, 1]}
 CRITIC = {"does": "scores", "name": "oracle", "weight": 0.5}
 
 
@@ -50,7 +52,7 @@ def test_a_role_of_any_name_says_what_it_does() -> None:
         ({"roles": {"tasks": CRITIC}}, "roles.tasks: write a role's name in small letters"),
         ({"roles": {"B/..": CRITIC}}, "small letters, digits and _"),
         ({"roles": 3}, "roles: write it in braces"),
-        ({"roles": {"v": {"does": "values"}}}, "roles.v: model: name one"),
+        ({"judge": {"name": "value"}}, "judge: model: name one; none ships that values states"),
     ],
 )
 def test_roles_that_do_not_fit_are_one_line(more: dict[str, Any], said: str) -> None:
@@ -63,7 +65,21 @@ def test_roles_that_do_not_fit_are_one_line(more: dict[str, Any], said: str) -> 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"roles": {"v": {"does": "values", "model": "nano-x"}}}, "roles.v: nothing here reads"),
+        ({"judge": VALUE}, "judge_reward: consistency reads no grades; train judge with `proper`"),
+        ({"feedback": PROPER}, "judge_reward: proper needs grades: only a judge of value gives"),
+        ({"feedback": {"advantage": "gae"}}, "advantage: gae needs values: only a judge of value"),
+        (
+            {"judge": VALUE, "feedback": {"judge_reward": "proper"}},
+            r"judge_window: proper learns from every task: set \[0, 1\]",
+        ),
+        (
+            {"judge": VALUE, "feedback": PROPER, "roles": {"critic": CRITIC}},
+            "judge.name: leave out judges that score steps next to it",
+        ),
+        (
+            {"judge": {**VALUE, "weight": 2.0}, "feedback": PROPER},
+            "judge.weight: a single judge is weighed against no other",
+        ),
         ({"judge": {"weight": 2.0}}, "judge.weight: a single judge is weighed against no other"),
     ],
 )
@@ -71,6 +87,16 @@ def test_what_nothing_reads_is_refused(more: dict[str, Any], said: str) -> None:
     recipe = load_recipe({**MINE, **more})
     with pytest.raises(RecipeError, match=said):
         check_models(recipe)
+
+
+@pytest.mark.parametrize("judge", [VALUE, {**VALUE, "train": False}])
+@pytest.mark.parametrize("advantage", ["gae", "step"])
+def test_a_judge_of_value_is_allowed(judge: dict[str, Any], advantage: str) -> None:
+    feedback = {**PROPER, "advantage": advantage, "policy_reward": "outcome"}
+    more = {"curriculum": {"adapt_tasks": False}}
+    recipe = load_recipe({**MINE, "judge": judge, "feedback": feedback, **more})
+    check_models(recipe)
+    assert recipe.reads_scores == (advantage == "gae" or "train" not in judge)
 
 
 def test_one_of_several_judges_is_chosen_by_name() -> None:

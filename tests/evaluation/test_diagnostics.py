@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rlanything.evaluation.diagnostics import (
     answer_entropy,
     balanced_process_accuracy,
+    calibrate,
     commonest_share,
     diagnose,
     majority,
@@ -158,6 +159,35 @@ def test_diagnose_gathers_the_single_figures():
     assert result.process_accuracy == 0.75
     assert result.balanced_process_accuracy == pytest.approx((1 / 2 + 1) / 2)
     assert result.precision_bound is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 10), st.booleans()), min_size=1, max_size=30))
+def test_the_brier_score_is_the_sum_of_its_parts(answers):
+    count, won = np.zeros(11), np.zeros(11)
+    for grade, win in answers:
+        count[grade] += 1
+        won[grade] += win
+    found = calibrate(won, count)
+    assert found is not None
+    brier = sum((grade / 10 - win) ** 2 for grade, win in answers) / len(answers)
+    assert found.brier == pytest.approx(brier)
+    assert found.brier == pytest.approx(found.reliability - found.resolution + found.uncertainty)
+    share = sum(win for _, win in answers) / len(answers)
+    assert found.uncertainty == pytest.approx(share * (1 - share))
+
+
+def test_a_judge_of_value_is_calibrated_or_tells_states_apart():
+    """Says 2 and 8, is right about both; says 5 of everything."""
+    right = calibrate(
+        *np.array([[0, 0, 2, 0, 0, 0, 0, 0, 8, 0, 0], [0, 0, 10, 0, 0, 0, 0, 0, 10, 0, 0]])
+    )
+    blind = calibrate([0] * 5 + [10] + [0] * 5, [0] * 5 + [20] + [0] * 5)
+    assert right is not None
+    assert blind is not None
+    assert (right.reliability, right.resolution) == (pytest.approx(0), pytest.approx(0.09))
+    assert (blind.reliability, blind.resolution) == (0, 0)
+    assert right.uncertainty == blind.uncertainty == 0.25
+    assert calibrate([0] * 11, [0] * 11) is None
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, JudgedTrajectory, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.base import Judge, StepJudge
-from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge
-from rlanything.roles.judges.scores import parse_score, score_of
+from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge, ValueJudge
+from rlanything.roles.judges.scores import QUADRATIC, grade_of, parse_score, score_of
 from rlanything.seeds import derive
 
 SAMPLING = Sampling(0.8, 16)
@@ -136,6 +136,45 @@ def test_a_judgement_that_was_cut_off_has_no_score_unless_it_comes_first(
     text: str, first: bool, score: int
 ) -> None:
     assert score_of(Completion.unsampled(text, "length"), first) == score
+
+
+@pytest.mark.parametrize(
+    ("text", "grade"),
+    [
+        *((f"Likely. \\boxed{{{grade}}}", grade) for grade in range(11)),
+        ("First \\boxed{3}, but it is \\boxed{ 8 }", 8),
+        ("Score: 7", 7),
+        ("\\boxed{11}", -1),
+        ("\\boxed{-1}", -1),
+        ("\\boxed{7.5}", -1),
+        ("\\boxed{70%}", -1),
+        ("likely", -1),
+    ],
+)
+def test_the_last_box_is_the_grade(text: str, grade: int) -> None:
+    assert grade_of(Completion.unsampled(text)) == grade
+    assert grade_of(Completion.unsampled(text, "length")) == -1
+
+
+def test_a_judge_of_value_is_asked_about_the_state_and_counts_what_came_of_it(frozen_model):
+    told = {0: "so \\boxed{10}", 1: "so \\boxed{4}", 2: "hm"}
+    won = trajectory("a", 2)
+    seeds = {derive(7, "a", i, sample): sample for i in range(2) for sample in range(3)}
+    engine = ScriptedEngine(frozen_model, lambda _, seed: told[seeds[seed]])
+    judge = ValueJudge(LocalChatModel(frozen_model, engine), Counting(), SAMPLING, 3)
+    [judged] = judge.judge([won], seed=7)
+    assert judged.grades == ((10, 4, -1),) * 2
+    assert judged.scores == ((1, -1, 0),) * 2
+    assert all("still to be completed from here?" in prompt for prompt in engine.prompts)
+    outcome = won.outcome == 1
+    error = {10: 0 if outcome else 100, 4: 36 if outcome else 16, -1: 100}
+    assert judge.counts([judged]) == {
+        won.task.id: {
+            QUADRATIC: (600 - 2 * sum(error.values()), 600),
+            "won at grade 10": (2 * outcome, 2),
+            "won at grade 4": (2 * outcome, 2),
+        }
+    }
 
 
 pieces = st.sampled_from(

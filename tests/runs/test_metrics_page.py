@@ -16,6 +16,7 @@ from rlanything.evaluation.success import Evaluation
 from rlanything.learning.statistics import Totals
 from rlanything.loop import IterationResult
 from rlanything.records import Task, Trajectory
+from rlanything.roles.judges.scores import QUADRATIC, WON_AT
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.metrics.measuring import Meter, find_metric
 from rlanything.runs.metrics.page import write_page
@@ -49,7 +50,7 @@ def writable() -> set[str]:
     """Every name that the code can write, as far as it can be told without running it."""
     statistics = Totals(reference_kl=0.0).statistics()
     usage = {f"{role}/{q}": 1 for role in ("policy", "judge", "adapter") for q in QUANTITIES}
-    shares = {UT: (1, 2), DETECT: (1, 2)}
+    shares = dict.fromkeys((UT, DETECT, QUADRATIC, *WON_AT), (1, 2))
     files = [f"evaluation/{name}.py" for name in ("success", "judge_eval", "labels")]
     iteration = IterationRecord(
         result=IterationResult(

@@ -59,6 +59,15 @@ def test_a_run_that_is_well_raises_nothing() -> None:
     assert warnings_of({}) == []
 
 
+def test_a_judge_of_value_is_not_held_to_what_scores_are() -> None:
+    odd = {"judge/commonest_share": 0.99, "judge/mu": 0.9, "judge/weight_ratio": 9.0}
+    assert raised(*[odd] * 6).keys() >= {"judge collapse", "mu", "weight ratio"}
+    graded = {**odd, "judge/quadratic_score": 0.8}
+    assert raised(*[graded] * 6) == {}
+    unread = {**graded, "judge/unparsable_rate": 0.95}
+    assert raised(unread).keys() == {"foreign judge"}
+
+
 def test_what_was_evaluated_before_training_is_no_iteration() -> None:
     assert warnings_of({0: {"evaluation/judge/mu": 0.1}}) == []
 

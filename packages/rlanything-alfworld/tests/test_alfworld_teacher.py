@@ -67,3 +67,14 @@ def test_missing_and_refused_actions_are_named():
 def test_a_judgement_ends_with_its_score():
     (task,) = tasks("train", 1, 0)
     assert AlfWorldTeacher().judgement(task, [step(None)], -1).endswith(": no action. \\boxed{-1}")
+
+
+def test_a_valuation_names_what_is_next_and_ends_with_its_grade():
+    (task,) = tasks("train", 1, 0)
+    game, played = load_game(task.data), list[Step]()
+    world = World(game.scene_pddl)
+    teacher = AlfWorldTeacher()
+    assert teacher.valuation(task, played, 3).endswith(". \\boxed{3}")
+    while commands := plan(world, game.goal):
+        played.append(step(commands[0], world.play(commands[0])))
+    assert teacher.valuation(task, played, 10) == "done. \\boxed{10}"

@@ -83,6 +83,14 @@ def test_judge_prompts_share_everything_before_the_last_step(
         assert longer.startswith(shorter.removesuffix(question))
 
 
+def test_a_judge_of_value_sees_the_same_record_and_another_question(
+    domain: AlfWorld, task: Task, steps: list[Step]
+) -> None:
+    [judged], [valued] = domain.judge_prompt(task, steps), domain.value_prompt(task, steps)
+    record = judged.content.removesuffix("\nJudge the last step.")
+    assert valued.content == f"{record}\nHow likely is it still done, 0 to 10?"
+
+
 def test_condemned_steps_are_marked_for_the_critic(
     domain: AlfWorld, task: Task, steps: list[Step]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import random
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,12 +17,14 @@ from typer.testing import CliRunner
 
 import rlanything as rl
 import rlanything_nano.command as command
-from helpers.paths import ROOT
+from helpers.paths import ROOT, SOURCE
 from helpers.playing import play
 from rlanything.domains.base import Domain, DomainError, Episode, RewriteRequest
 from rlanything.domains.registry import load_domain
 from rlanything.progress import Progress
-from rlanything.records import Completion, Step, Task
+from rlanything.records import Completion, Step, Task, Trajectory
+from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
+from rlanything.rollout.workers import EnvironmentPool
 from rlanything_nano import plans
 from rlanything_nano.expert_teacher import PLAN, ExpertTeacher
 from rlanything_nano.measuring import fresh_tasks
@@ -29,6 +32,7 @@ from rlanything_nano.plans import build, teacher_of
 from rlanything_nano.slips import SLIPS
 from rlanything_nano.step_domains import StepDomainBuilder
 from rlanything_nano.teaching import StepPlan, StepTeacher
+from rlanything_nano.valuing import Continuing, grades_of_states
 
 QUIET = Progress(Console(quiet=True))
 SMALL = replace(
@@ -146,6 +150,42 @@ def test_the_guess_game_is_taught_whole(tmp_path: Path) -> None:
     assert said["judge/samples"] > 0
     assert said["judge/unparsable_rate"] <= 0.1
     assert said["tasks/valid"] == said["tasks/asked"] > 0
+
+
+def test_a_state_is_graded_by_what_the_policy_wins_from_there() -> None:
+    """An expert without slips repeats itself: it wins always or never."""
+    plan, teacher = taught("guess:Guess", continuations=2, valued_states=3)
+
+    def play(agent: Agent, asked: Sequence[RolloutRequest]) -> Sequence[Trajectory]:
+        return rollout(agent, pool, asked, 8, 32, lambda _: None).trajectories
+
+    games = load_domain("guess:Guess", {}).tasks("train", 12, 0)
+    expert = teacher.demonstrator(0.0)
+    with EnvironmentPool("guess:Guess", {}, 0, 60.0) as pool:
+        requests = [RolloutRequest(task.id, task, i) for i, task in enumerate(games)]
+        rollouts = play(teacher.demonstrator(1.0), requests)
+        graded = grades_of_states(rollouts, expert, play, plan)
+        for t, states in zip(rollouts, graded, strict=True):
+            assert states[-1] == (len(t.steps), 10 if t.outcome == 1 else 0)
+            for i, grade in states[:-1]:
+                begun = {"again": [step.completion for step in t.steps[:i]]}
+                asked = [RolloutRequest("again", t.task, 0)]
+                [again] = play(Continuing(expert, begun), asked)
+                assert again.steps[:i] == t.steps[:i]
+                assert grade == (10 if again.outcome == 1 else 0)
+    assert {grade for states in graded for _, grade in states[:-1]} == {0, 10}
+
+
+def test_a_judge_of_value_is_taught_and_measured(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    shutil.copytree(SOURCE / "rlanything/models/nano-guess", models)
+    few = {"continuations": 2, "valued_states": 1, "judgement_tokens": 16}
+    plan, teacher = taught("guess:Guess", **few)
+    measured = StepDomainBuilder(plan, teacher, models, 0, QUIET).build(["value"])
+    assert (models / "value" / "model.safetensors").exists()
+    assert 0 <= measured["value"]["quadratic_score"] <= 1
+    section = plans.recipe_sections(plan, models)[-1]
+    assert section == f"judge: {{model: {models / 'value'}, name: value, max_tokens: 16}}"
 
 
 def test_a_pretrained_judge_is_shown_examples_and_asked_about_the_last_step() -> None:

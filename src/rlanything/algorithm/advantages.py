@@ -9,6 +9,7 @@ With R_i the feedback of step i (Eq. 1, or one of its terms alone, as `policy_re
 | `state` | R_i standardized over the steps in the same state | GiGPO, arXiv 2505.10978 |
 | `leave_one_out` | R_i minus the mean R of the other trajectories | RLOO, arXiv 2402.14740 |
 | `gae` | sum_k (gamma lambda)^k delta_(i+k) | GAE, arXiv 1506.02438 |
+| `graph` | progress between states that several rollouts met | GraphGPO, arXiv 2605.26684 |
 
 A step without anything to compare it with, or equal to all of it, gets exactly 0, which does not
 train."""
@@ -20,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress
+from itertools import chain, compress
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -132,23 +133,7 @@ def state(inputs: AdvantageInputs) -> list[Floats]:
     GiGPO's A^S compares discounted returns and is added to an episode-level advantage. Here R_i is
     compared and nothing is added. A state met once gives 0."""
     states = inputs.states or ()
-    feedback = inputs.feedback(states)
-    values: dict[Hashable, list[float]] = defaultdict(list)
-    for own, steps in zip(states, feedback, strict=True):
-        for key, value in zip(own, steps.tolist(), strict=True):
-            values[key].append(value)
-    # Sorted: the rounding must not depend on the order of rollouts.
-    known = {key: moments(sorted(met)) for key, met in values.items()}
-    return [
-        standardize(
-            steps,
-            Moments(
-                np.array([known[key].mean for key in own]),
-                np.array([known[key].std for key in own]),
-            ),
-        )
-        for own, steps in zip(states, feedback, strict=True)
-    ]
+    return _standardized_by(states, inputs.feedback(states))
 
 
 def leave_one_out(inputs: AdvantageInputs) -> list[Floats]:
@@ -202,6 +187,70 @@ def gae(inputs: AdvantageInputs, options: GaeOptions) -> list[Floats]:
             advantage[i] = delta[i] + options.gamma * options.gae_lambda * advantage[i + 1]
         advantages.append(advantage[:-1])
     return advantages
+
+
+class GraphOptions(Options):
+    """Options of `graph`."""
+
+    omega: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """omega: a step earns omega^d with d the distance to a win that is left after it."""
+    episode_weight: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of the outcome, standardized over the task's trajectories. 0: progress alone."""
+
+
+@needs("states")
+def graph(inputs: AdvantageInputs, options: GraphOptions) -> list[Floats]:
+    """Progress between states that the task's rollouts have met: A_i = A^graph_i + w A^episode.
+
+    As in GraphGPO, the states of all rollouts are the nodes of one graph and their steps its edges.
+    d is the least number of edges from a state to a win; where none is reached, 1 more than the
+    longest. A step to a state at distance d earns omega^d, standardized over the steps that leave
+    the same state; a state left once, or with no win in the group, gives 0. Our choices: O alone is
+    A^episode; population deviations; the state after the last step of a lost rollout is a dead end
+    of its own. Judges' scores are not read."""
+    states, won, lost = inputs.states or (), object(), object()
+    after = [
+        (*own[1:], won if outcome == 1 else lost)[: len(own)]
+        for own, outcome in zip(states, inputs.outcomes, strict=True)
+    ]
+    before: dict[object, set[object]] = defaultdict(set)
+    for here, there in chain.from_iterable(map(zip, states, after)):
+        before[there].add(here)
+    distance, queue = {won: 0}, [won]
+    for node in queue:  # grows while it is read: breadth first
+        for earlier in before[node] - distance.keys():
+            distance[earlier] = distance[node] + 1
+            queue.append(earlier)
+    far = max(distance.values()) + 1
+
+    def earned(here: object, there: object) -> float:
+        # Divided by the most that the state allows, which keeps distant states above rounding.
+        return options.omega ** (1 + distance.get(there, far) - distance.get(here, far))
+
+    progress = [np.array([*map(earned, *pair)]) for pair in zip(states, after, strict=True)]
+    outcomes = np.array(inputs.outcomes, dtype=np.float64)
+    episode = options.episode_weight * standardize(outcomes, moments(outcomes))
+    return [a + b for a, b in zip(_standardized_by(states, progress), episode, strict=True)]
+
+
+def _standardized_by(keys: StepKeys, values: Sequence[Floats]) -> list[Floats]:
+    """Returns the values [G][steps], standardized over the steps with the same key."""
+    met: dict[Hashable, list[float]] = defaultdict(list)
+    for own, steps in zip(keys, values, strict=True):
+        for key, value in zip(own, steps.tolist(), strict=True):
+            met[key].append(value)
+    # Sorted: the rounding must not depend on the order of rollouts.
+    known = {key: moments(sorted(given)) for key, given in met.items()}
+    return [
+        standardize(
+            steps,
+            Moments(
+                np.array([known[key].mean for key in own]),
+                np.array([known[key].std for key in own]),
+            ),
+        )
+        for own, steps in zip(keys, values, strict=True)
+    ]
 
 
 def _one_key(inputs: AdvantageInputs) -> StepKeys:

@@ -66,16 +66,18 @@ class FeedbackSettings(Options):
     advantage: AdvantageConfig = Field(default_factory=AdvantageConfig.default)
     """Advantage of the policy, by name or as `{name: ..., options: {...}}`. It compares a step with
     the steps at the same index of the task's other rollouts (`step`, the paper), with all their
-    steps (`trajectory`), with steps that had the same observation (`state`), or with the mean of
-    the other rollouts (`leave_one_out`). Also an advantage that an installed package registers, or
-    `module:function` (docs/losses.md)."""
+    steps (`trajectory`), with steps that had the same observation (`state`, `graph`), or with the
+    mean of the other rollouts (`leave_one_out`); `gae` needs a judge of value. Also an advantage
+    that an installed package registers, or `module:function` (docs/losses.md)."""
     policy_window: Window = (1 / 8, 7 / 8)
     """The policy trains on tasks whose accuracy is in this interval, bounds included."""
     judge_reward: RewardConfig = Field(default_factory=RewardConfig.default)
-    """Reward of a judge, by name or as `{name: ..., options: {...}}`: `consistency` (Eq. 2), one
-    that an installed package registers, or `module:function` (docs/losses.md)."""
+    """Reward of a judge, by name or as `{name: ..., options: {...}}`: `consistency` (Eq. 2),
+    `proper` for a judge of value, one that an installed package registers, or `module:function`
+    (docs/losses.md)."""
     judge_window: Window = (0.2, 0.8)
-    """Judges train on tasks whose accuracy is in this interval, bounds included."""
+    """Judges train on tasks whose accuracy is in this interval, bounds included. A judge of value
+    learns from every task: [0, 1]."""
     unreadable: Unreadable = "missing"
     """How judgements without a readable score count in their step's mean score: `missing` ignores
     them (a step without any readable judgement is compared by its outcome alone), `zero` counts

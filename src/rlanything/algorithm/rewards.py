@@ -4,6 +4,7 @@ to an advantage for each answer.
 | name | advantage of answer j for step i | source |
 |---|---|---|
 | `consistency` | R^S_ij = R_i S_ij, standardized over the m of its step | the paper, Eq. 2 |
+| `proper` | -(p_ij - W)^2 minus its mean over the m, divided by the spread of p | Brier score |
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rlanything.algorithm.feedback import (
     moments,
     standardize,
 )
-from rlanything.algorithm.options import Options
+from rlanything.algorithm.options import Options, needs
 
 Normalization: TypeAlias = Literal["step", "task"]
 Balance: TypeAlias = Literal["none", "outcome"]
@@ -40,6 +41,8 @@ class RewardInputs:
     """S_ij, [G][steps][m]; 0 is unreadable."""
     feedback: Sequence[Floats]
     """R_i, [G] arrays [steps]: Eq. 1 with this judge's own scores and `judge_lambda`."""
+    grades: Sequence[TrajectoryScores] | None = None
+    """Grades [G][steps][m] from 0 to 10, -1 if unreadable; None from a judge that scores."""
 
 
 JudgeAdvantages: TypeAlias = Sequence[Sequence[Floats]]
@@ -77,6 +80,31 @@ def consistency(inputs: RewardInputs, options: ConsistencyOptions) -> list[list[
     ends = np.cumsum(counts).tolist()
     cut = (advantages[end - m : end] for end, m in zip(ends, counts.tolist(), strict=True))
     return [list(islice(cut, len(steps))) for steps in inputs.scores]
+
+
+@needs("grades")
+def proper(inputs: RewardInputs) -> list[list[Floats]]:
+    """Brier score of a stated chance p of winning (the grade / 10) against W, 1 if the episode was
+    won and else 0: -(p_j - W)^2, and -1, the worst, for an unreadable answer; minus the mean of the
+    m answers of its step, divided by the standard deviation of their p.
+
+    Among answers that differ, the expected advantage is the larger the nearer p is to the true
+    chance. That would not hold if the divisor were the deviation of the rewards themselves, which
+    depends on W: every judge would be driven to 0 and 1. In the divisor an unreadable answer is 1
+    away from the others."""
+    return [
+        [_brier_advantages(np.asarray(step), outcome == 1) for step in steps]
+        for outcome, steps in zip(inputs.outcomes, inputs.grades or (), strict=True)
+    ]
+
+
+def _brier_advantages(grades: npt.NDArray[np.integer], won: bool) -> Floats:
+    """Returns the advantages [m] of the answers of one step."""
+    chances, unread = grades / 10, grades < 0
+    rewards = np.where(unread, -1.0, -((chances - won) ** 2))
+    read = moments(chances[~unread]).mean
+    spread = np.sqrt(np.mean(np.where(unread, 1.0, chances - read) ** 2)) if len(grades) else 0.0
+    return standardize(rewards, Moments(moments(rewards).mean, np.asarray(spread)))
 
 
 def judge_advantages(

@@ -56,16 +56,18 @@ def task_signals(
     weights: Mapping[str, float] = MappingProxyType({}),
     values: Sequence[Sequence[float]] | None = None,
     lengths: Sequence[Sequence[int]] | None = None,
+    grades: Mapping[str, GroupScores] = MappingProxyType({}),
 ) -> TaskSignals:
     """Returns the signals of one task's rollout group from O [G] and the scores S_ij [G][steps][m],
     given for the judge `judge` or by the name of each judge.
 
     rewards [G]: the environment's own, used in place of O if `policy_reward` is "outcome" and all G
     have one. weights: weights of the judges in the mean score of a step, 1 by default. states,
-    values, lengths: as in `AdvantageInputs`, for advantages that need them. A step without
-    judgements (m = 0) has R_i = O. Raises ValueError if outcomes, scores and states disagree in
-    length, an outcome is not -1 or +1, a score not -1, 0 or +1, or a reward not finite, and
-    `PluginError` for an advantage that lacks an input."""
+    values, lengths: as in `AdvantageInputs`, for advantages that need them. grades: those of judges
+    that value states, [G][steps][m] by name; they give `state_values`, and these judges' scores are
+    no part of R_i. A step without judgements (m = 0) has R_i = O. Raises ValueError if outcomes,
+    scores and states disagree in length, an outcome is not -1 or +1, a score not -1, 0 or +1, or a
+    reward not finite, and `PluginError` for an advantage or a reward that lacks an input."""
     by_judge = scores if isinstance(scores, Mapping) else {"judge": scores}
     # Python numbers: reading them one by one is faster than with numpy's.
     listed = {
@@ -80,10 +82,14 @@ def task_signals(
         raise ValueError(f"a reward is a finite number or None: {list(rewards or ())}")
     outcomes = [int(outcome) for outcome in outcomes]
     accuracy = task_accuracy(outcomes)
+    scoring = {name: group for name, group in listed.items() if name not in grades}
+    if grades:
+        values = state_values(outcomes, list(grades.values()))
+        scoring = scoring or {"": [[()] * (len(row) - 1) for row in values]}
     inputs = AdvantageInputs(
         outcomes=outcomes,
-        scores=listed,
-        weights={name: weights.get(name, 1.0) for name in listed},
+        scores=scoring,
+        weights={name: weights.get(name, 1.0) for name in scoring},
         settings=settings,
         rewards=measured if rewards and len(measured) == len(rewards) else None,
         values=values,
@@ -94,8 +100,29 @@ def task_signals(
         policy = policy_advantages(inputs)
     else:
         policy = tuple(np.zeros(steps) for steps in inputs.steps)
-    judges = {name: judge_advantages(outcomes, group, settings) for name, group in listed.items()}
+    judges = {
+        name: judge_advantages(outcomes, group, settings, grades.get(name))
+        for name, group in listed.items()
+    }
     return TaskSignals(accuracy, policy, judges)
+
+
+def state_values(outcomes: Outcomes, grades: Sequence[GroupScores]) -> list[list[float]]:
+    """Returns V of the state before each step and after the last, [G][steps + 1], from the grades
+    that each judge gives the state after each step, [G][steps][m].
+
+    V is the expected outcome: the mean grade, scaled from 0..10 to -1..1. All rollouts of a task
+    begin in the same state, whose V is their mean outcome. After the last step nothing is left to
+    win: V is 0. A state without a readable grade keeps the V of the state before."""
+    start = sum(outcomes) / len(outcomes)
+    values: list[list[float]] = []
+    for of_judges in zip(*grades, strict=True):
+        own = [float(start)]
+        for answers in zip(*of_judges, strict=True):
+            readable = [grade for given in answers for grade in given if grade >= 0]
+            own.append(sum(readable) / len(readable) / 5 - 1 if readable else own[-1])
+        values.append([*own[:-1], 0.0])
+    return values
 
 
 def policy_advantages(inputs: AdvantageInputs) -> tuple[StepAdvantages, ...]:
@@ -142,10 +169,13 @@ def _of_trajectory(
 
 
 def judge_advantages(
-    outcomes: Sequence[int], scores: GroupScores, settings: FeedbackSettings
+    outcomes: Sequence[int],
+    scores: GroupScores,
+    settings: FeedbackSettings,
+    grades: GroupScores | None = None,
 ) -> tuple[tuple[Floats, ...], ...]:
-    """Returns a judge's advantages for its own scores [G][steps][m]; all 0 if the accuracy is
-    outside the judges' window."""
+    """Returns a judge's advantages for its own scores and grades [G][steps][m]; all 0 if the
+    accuracy is outside the judges' window."""
     if not in_window(task_accuracy(outcomes), settings.judge_window):
         return tuple(tuple(np.zeros(len(step)) for step in steps) for steps in scores)
     feedback = [
@@ -157,7 +187,9 @@ def judge_advantages(
         for outcome, steps in zip(outcomes, scores, strict=True)
     ]
     reward = settings.judge_reward
-    given = reward.function(RewardInputs(outcomes, scores, feedback))
+    if "grades" in reward.needs and grades is None:
+        raise PluginError(f"reward {reward.name} needs grades, and there are none: choose another")
+    given = reward.function(RewardInputs(outcomes, scores, feedback, grades))
     if [list(map(len, steps)) for steps in given] != [list(map(len, steps)) for steps in scores]:
         raise PluginError(f"reward {reward.name}: return an advantage for each judgement")
     return tuple(map(tuple, given))

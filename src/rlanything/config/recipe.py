@@ -178,7 +178,7 @@ class Recipe(ConfigSection):
         for name, does in SHORT_FORM.items():
             if does not in done:
                 roles.setdefault(name, {"does": does})
-        order = ("acts", "scores", "values", "rewrites")
+        order = ("acts", "scores", "rewrites")
         names = sorted(
             roles, key=lambda name: [*order, _does(roles[name])].index(_does(roles[name]))
         )
@@ -285,6 +285,7 @@ class Recipe(ConfigSection):
         return (
             any(judge.trains for judge in self.judges.values())
             or self.feedback.policy_reward != "outcome"
+            or "values" in self.feedback.advantage.needs
             or self.curriculum.adapt_tasks
         )
 

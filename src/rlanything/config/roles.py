@@ -236,15 +236,16 @@ class JudgeConfig(TrainedRoleConfig):
     evaluated."""
     name: CodeName = "llm"
     """`llm`: the language model of this section, which scores steps, or writes unit tests if the
-    domain asks for tests. `oracle`: the domain's own step labels, each wrong with probability
-    `noise` (options: {noise: 0.28}), a diagnostic. `module:name`: a function that scores step i of
-    a trajectory, or your own judge class."""
+    domain asks for tests. `value`: that model, which says after each step how likely the episode is
+    still to be won (docs/losses.md). `oracle`: the domain's own step labels, each wrong with
+    probability `noise` (options: {noise: 0.28}), a diagnostic. `module:name`: a function that
+    scores step i of a trajectory, or your own judge class."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of a judge other than `llm`, which checks them."""
 
     @model_validator(mode="after")
     def _options_of_another(self) -> JudgeConfig:
-        if self.name == "llm" and self.options:
+        if self.by_model and self.options:
             raise ValueError("options belong to a judge with another name; leave them out")
         return self
 
@@ -254,28 +255,31 @@ class JudgeConfig(TrainedRoleConfig):
             raise ValueError("reference_kl_weight holds a judge that learns, and this one does not")
         return self
 
+    @model_validator(mode="after")
+    def _none_ships(self) -> JudgeConfig:
+        if self.values and self.model == "nano":
+            raise ValueError("model: name one; none ships that values states")
+        return self
+
+    @property
+    def values(self) -> bool:
+        """Whether it values states instead of scoring steps."""
+        return self.name == "value"
+
+    @property
+    def by_model(self) -> bool:
+        """Whether the language model of this section judges."""
+        return self.name in ("llm", "value")
+
     @property
     def here(self) -> bool:
         """Whether its model runs in this process."""
-        return self.name == "llm" and not self.remote
+        return self.by_model and not self.remote
 
     @property
     def trains(self) -> bool:
         """Whether its model runs here and this run changes and keeps its weights."""
         return self.here and self.train
-
-
-class ValueConfig(TrainedRoleConfig):
-    """A role that values states. `model` must be given."""
-
-    does: Literal["values"] = "values"
-    """`values`: it estimates the probability of winning from a state."""
-
-    @model_validator(mode="after")
-    def _none_ships(self) -> ValueConfig:
-        if self.model == "nano":
-            raise ValueError("model: name one; none ships that values states")
-        return self
 
 
 class LabellerConfig(RoleConfig):
@@ -337,6 +341,6 @@ class AdapterConfig(RoleConfig):
 
 
 AnyRoleConfig: TypeAlias = Annotated[
-    PolicyConfig | JudgeConfig | ValueConfig | AdapterConfig, Field(discriminator="does")
+    PolicyConfig | JudgeConfig | AdapterConfig, Field(discriminator="does")
 ]
 """A role, by its task."""

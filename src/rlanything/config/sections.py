@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings
-from rlanything.algorithm.options import FunctionConfig, is_registered
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.engines import ConfigSection
 from rlanything.config.roles import Count, LabellerConfig, Share
 from rlanything.config.trust import check_code
@@ -25,19 +25,6 @@ class FeedbackConfig(FeedbackSettings):
     def _code_allowed(cls, function: FunctionConfig, info: ValidationInfo) -> FunctionConfig:
         check_code(function.name, info)
         return function
-
-    @field_validator("advantage")
-    @classmethod
-    def _inputs_there(cls, advantage: AdvantageConfig) -> AdvantageConfig:
-        if is_registered(advantage.name):
-            check_inputs(advantage)
-        return advantage
-
-
-def check_inputs(advantage: AdvantageConfig) -> None:
-    """Raises ValueError for an advantage that needs inputs which no run provides."""
-    if "values" in advantage.needs:
-        raise ValueError(f"{advantage.name} needs values, which no role gives: choose another")
 
 
 class CurriculumConfig(ConfigSection):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
@@ -46,6 +46,11 @@ class EpisodeError(RuntimeError):
     def __reduce__(self) -> tuple[type[EpisodeError], tuple[str, str, bool, bool]]:
         return (EpisodeError, (self.task_id, self.reason, self.deadly, self.lost))
 
+
+VALUE_QUESTION = (
+    "How likely is the task still to be completed from here? Reason, then write a grade from "
+    "\\boxed{0} (impossible) to \\boxed{10} (certain)."
+)
 
 Refused: TypeAlias = Literal["unreadable", "invalid", "unsolvable"]
 """The stage at which a proposed task was refused: not readable, breaks a rule (names unknown
@@ -329,6 +334,16 @@ class Domain(ABC):
         r"""Returns the chat that asks the judge about the last of `steps`, whose next observation
         is included. The answer must end in `\boxed{1}` or `\boxed{-1}`."""
         ...
+
+    def value_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        r"""Returns the chat that asks a judge of value about the state after `steps`. The answer
+        must end in a grade from `\boxed{0}` to `\boxed{10}`. By default, the judge's prompt with
+        another question after its own."""
+        *before, last = self.judge_prompt(task, steps)
+        return (
+            *before,
+            replace(last, content=f"{last.content}\nDo not answer that. {VALUE_QUESTION}"),
+        )
 
     @abstractmethod
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:

@@ -14,12 +14,17 @@ Counts: TypeAlias = Mapping[str, tuple[int, int]]
 
 def pooled(items: Mapping[str, Counts]) -> dict[str, float]:
     """Returns the hits of all items as a share of their total, by measure."""
-    hits, totals = dict[str, int](), dict[str, int]()
+    return {measure: hits / total for measure, (hits, total) in summed(items).items() if total}
+
+
+def summed(items: Mapping[str, Counts]) -> dict[str, tuple[int, int]]:
+    """Returns the hits and the total of all items, by measure."""
+    sums: dict[str, tuple[int, int]] = {}
     for counts in items.values():
-        for measure, (hit, total) in counts.items():
-            hits[measure] = hits.get(measure, 0) + hit
-            totals[measure] = totals.get(measure, 0) + total
-    return {measure: hits[measure] / total for measure, total in totals.items() if total}
+        for measure, (hits, total) in counts.items():
+            before = sums.get(measure, (0, 0))
+            sums[measure] = (before[0] + hits, before[1] + total)
+    return sums
 
 
 def level(items: Mapping[str, Counts], measures: Sequence[str]) -> Interval | None:

@@ -187,6 +187,33 @@ def diagnose(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Brier score of a judge of value, and its parts (Murphy 1973): brier = reliability -
+    resolution + uncertainty."""
+
+    brier: float
+    reliability: float
+    resolution: float
+    uncertainty: float
+
+
+def calibrate(won: npt.ArrayLike, answers: npt.ArrayLike) -> Calibration | None:
+    """Returns the calibration of readable answers with grades 0 to 10: `answers` [11] of each
+    grade, `won` [11] those of them in won episodes. None without answers."""
+    w, n = np.asarray(won), np.asarray(answers)
+    if not n.sum():
+        return None
+    chance, shares = np.arange(len(n)) / (len(n) - 1), n / n.sum()
+    rate, base = w / np.maximum(n, 1), w.sum() / n.sum()
+    return Calibration(
+        brier=float(shares @ (rate * (1 - chance) ** 2 + (1 - rate) * chance**2)),
+        reliability=float(shares @ (chance - rate) ** 2),
+        resolution=float(shares @ (rate - base) ** 2),
+        uncertainty=float(base * (1 - base)),
+    )
+
+
 def _answer_shares(scores: Integers) -> npt.NDArray[np.float64]:
     """Returns the shares of the answers that occurred."""
     return np.unique(scores, return_counts=True)[1] / scores.size

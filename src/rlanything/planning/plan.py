@@ -80,7 +80,7 @@ def _models(recipe: Recipe, shared: str | None) -> tuple[dict[str, Architecture]
     models: dict[str, Architecture] = {}
     lines: list[Quantity] = []
     for name, role in recipe.roles.items():
-        if isinstance(role, JudgeConfig) and role.name != "llm":
+        if isinstance(role, JudgeConfig) and not role.by_model:
             continue
         if role.remote:
             how = f"{role.model} at an endpoint: not in this process, no memory here"

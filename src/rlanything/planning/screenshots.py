@@ -41,8 +41,7 @@ def screenshot_tokens(recipe: Recipe, domain: Domain) -> Tokens:
 
 
 def _of_role(role: RoleConfig, domain: Domain) -> tuple[float, str]:
-    judged_by_model = getattr(role, "name", "llm") == "llm"
-    if not (domain.capabilities.shows_images and judged_by_model):
+    if not (domain.capabilities.shows_images and getattr(role, "by_model", True)):
         return 0.0, NONE_SHOWN
     if domain.capabilities.screen_size is None:
         return 0.0, "left out: the domain does not say how large its screens are"

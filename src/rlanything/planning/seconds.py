@@ -100,7 +100,7 @@ def seconds_of_phases(
     phases, lines = dict[str, float](), list[Quantity]()
     updates = [f"{name} update" for name in recipe.trained_roles]
     parts = {phase: list[Quantity]() for phase in (*GENERATING.values(), *updates)}
-    several = [judge.name for judge in recipe.judges.values()].count("llm") > 1
+    several = sum(judge.by_model for judge in recipe.judges.values()) > 1
 
     def add(phase: str, part: str, seconds: float, how: str) -> None:
         whose = f"{work.name}, " if several and phase == GENERATING["scores"] else ""

@@ -106,14 +106,12 @@ def task_count(recipe: Recipe, assumed: Assumptions) -> int:
 
 def workloads(recipe: Recipe, assumed: Assumptions) -> list[RoleWorkload]:
     """Returns the roles in the order in which they generate; leaves out judges without a language
-    model and value roles, which nothing uses yet."""
+    model."""
     roles: list[RoleWorkload] = []
     for name, role in recipe.roles.items():
         if isinstance(role, AdapterConfig):
             roles.append(_rewriting(name, role, recipe, assumed))
-        elif isinstance(role, PolicyConfig) or (
-            isinstance(role, JudgeConfig) and role.name == "llm"
-        ):
+        elif isinstance(role, PolicyConfig) or (isinstance(role, JudgeConfig) and role.by_model):
             roles.append(_conversing(name, role, recipe, assumed))
     return roles
 

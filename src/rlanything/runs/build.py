@@ -30,7 +30,7 @@ from rlanything.plugins import PluginError, load_plugin, make_plugin
 from rlanything.roles.adapter import Adapter, LLMAdapter, NullAdapter
 from rlanything.roles.chat_model import ChatModel, LocalChatModel
 from rlanything.roles.judges.base import FunctionJudge, Judge, JudgeError, ScoreFunction
-from rlanything.roles.judges.llm import LLMJudge
+from rlanything.roles.judges.llm import LLMJudge, ValueJudge
 from rlanything.roles.judges.panel import JudgePanel
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.roles.openai_chat_model import OpenAIChatModel
@@ -291,13 +291,16 @@ def build_judge(
     cannot read required images."""
     samples = config.samples_per_step
     sampling = Sampling(config.temperature, config.max_tokens)
-    if config.name == "llm":
+    if config.by_model:
         if domain.capabilities.judge == "tests":
+            if config.values:
+                raise RecipeError(f"{key}.name: in this domain judges write tests: leave it out")
             return UnitTestJudge(chat_model(), domain, sampling, samples)
         model = chat_model()
         _check_sight(key, model, domain)
         shown = domain.capabilities.shows_images
-        return LLMJudge(model, domain, sampling, samples, shown, config.score_first)
+        kind = ValueJudge if config.values else LLMJudge
+        return kind(model, domain, sampling, samples, shown, config.score_first)
     provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
     if policy is not None:
         provided["policy"] = lambda: policy

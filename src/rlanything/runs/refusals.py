@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from rlanything.algorithm.feedback import AdvantageConfig
 from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.roles import TrainedRoleConfig, role_key
-from rlanything.config.sections import FeedbackConfig, check_inputs
+from rlanything.config.sections import FeedbackConfig
 from rlanything.domains.base import Domain
 
+ONLY = "only a judge of value gives them (judge.name=value)"
+SCORING = {"llm", "oracle"}
+"""Judges that give no values; one of your own may."""
 COMPARED_STEPS = ("trajectory", "state")
 """Advantages equal to `step` if an episode has one step."""
 
@@ -25,21 +27,17 @@ def check_models(recipe: Recipe) -> None:
         )
     for name, judge in recipe.judges.items():
         key = role_key(name)
-        if judge.name == "llm" and judge.remote and judge.train:
+        if judge.by_model and judge.remote and judge.train:
             raise RecipeError(
                 f"{key}: {why}; leave this judge as it is with {key}.train=false, or train one "
                 "that is here (engine: {name: embedded})"
             )
-        if judge.weight != 1 and len(recipe.judges) == 1:
+        if judge.weight != 1 and (len(recipe.judges) == 1 or judge.values):
             raise RecipeError(
                 f"{key}.weight: a single judge is weighed against no other: leave it out"
             )
-    for name, role in recipe.roles.items():
-        if role.does == "values":
-            raise RecipeError(
-                f"{role_key(name)}: nothing here reads values of states yet: leave the role out"
-            )
     check_functions(recipe)
+    check_values(recipe)
     numbered = [section.device for section in recipe.model_sections if ":" in section.device]
     if recipe.cluster.seats > 1 and numbered:
         raise RecipeError(
@@ -62,8 +60,8 @@ def check_models(recipe: Recipe) -> None:
 
 
 def check_functions(recipe: Recipe) -> None:
-    """Raises `RecipeError` for a loss, an advantage or a reward that is unknown, has invalid
-    options, or requires an input that no role gives."""
+    """Raises `RecipeError` for a loss, an advantage or a reward that is unknown or has
+    invalid options."""
     functions: dict[str, FunctionConfig] = {
         f"{role_key(name)}.loss": role.loss for name, role in recipe.trained_roles.items()
     }
@@ -72,10 +70,29 @@ def check_functions(recipe: Recipe) -> None:
     for key, function in functions.items():
         try:
             _ = function.function
-            if isinstance(function, AdvantageConfig):
-                check_inputs(function)
         except ValueError as error:
             raise RecipeError(f"{key}: {error}") from None
+
+
+def check_values(recipe: Recipe) -> None:
+    """Raises `RecipeError` for judges of value that do not fit the others or their reward, and for
+    functions that need values or grades which no judge gives."""
+    feedback, judges = recipe.feedback, recipe.judges
+    values = [name for name, judge in judges.items() if judge.values]
+    reward, graded = feedback.judge_reward.name, "grades" in feedback.judge_reward.needs
+    fault = ""
+    if values and len(values) < len(judges):
+        fault = f"{role_key(values[0])}.name: leave out judges that score steps next to it"
+    elif any(judges[name].trains for name in values) and not graded:
+        fault = f"feedback.judge_reward: {reward} reads no grades; train {values[0]} with `proper`"
+    elif graded and not values:
+        fault = f"feedback.judge_reward: {reward} needs grades: {ONLY}"
+    elif graded and feedback.judge_window != (0, 1):
+        fault = f"feedback.judge_window: {reward} learns from every task: set [0, 1]"
+    elif "values" in feedback.advantage.needs and {j.name for j in judges.values()} <= SCORING:
+        fault = f"feedback.advantage: {feedback.advantage.name} needs values: {ONLY}"
+    if fault:
+        raise RecipeError(fault)
 
 
 def on_judged_steps(recipe: Recipe) -> list[str]:

@@ -19,6 +19,7 @@ from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
 from rlanything.evaluation.success import Evaluation, success_interval, widened, won_shares
 from rlanything.evaluation.trends import growth
 from rlanything.plugins import is_object
+from rlanything.roles.judges.scores import QUADRATIC, WON_AT
 from rlanything.runs.metrics.measuring import read
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 from rlanything.runs.store.store import Store
@@ -28,8 +29,8 @@ BALANCED = "balanced Process Acc"
 """Measure of a judge of steps: mean of its recall on good and on bad steps."""
 OUTCOME = "Outcome Acc"
 """Measure of a judge of steps: agreement with the outcome of the episode."""
-OF_STEPS = {GOOD, BAD, AGREEING}
-"""Counts behind these two measures, not shown separately."""
+OF_STEPS = {GOOD, BAD, AGREEING, *WON_AT}
+"""Counts behind these two measures and the calibration curve, not shown separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,9 @@ def policy_gains(store: Store, splits: Sequence[str]) -> list[Gain]:
 def judge_measures(counts: Mapping[str, Counts]) -> dict[str, tuple[str, ...]]:
     """Returns the counts of each measure in an evaluation, by the measure's name."""
     counted = pooled(counts)
-    measures = {BALANCED: (GOOD, BAD)} if {GOOD, BAD} <= counted.keys() else {}
+    # Scores of a judge of value are about the outcome, and not about the step.
+    of_steps = {GOOD, BAD} <= counted.keys() and QUADRATIC not in counted
+    measures = {BALANCED: (GOOD, BAD)} if of_steps else {}
     measures |= {name: (name,) for name in sorted(counted.keys() - OF_STEPS, reverse=True)}
     return measures | ({OUTCOME: (AGREEING,)} if AGREEING in counted else {})
 

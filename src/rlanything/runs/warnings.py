@@ -347,6 +347,8 @@ class Rule:
 
 
 JUDGES = ("scores",)
+OF_SCORES = {"judge collapse", "judge accuracy", "mu", "weight ratio"}
+"""Rules that are not for judges of value, whose scores say only on which side of 5 a grade is."""
 RULES: Mapping[str, Rule] = {
     "judge collapse": Rule(
         _judge_collapse,
@@ -431,7 +433,6 @@ RULES: Mapping[str, Rule] = {
         "raise {section}.max_tokens; where the score comes first, say {section}.score_first=true",
         (
             "scores",
-            "values",
             "rewrites",
         ),
     ),
@@ -506,7 +507,8 @@ def find_warnings(history: Mapping[int, Numbers], roles: Mapping[str, str]) -> l
         for name, rule in RULES.items():
             for role, does in roles.items():
                 key = name, role if rule.does == JUDGES else ""
-                if key in given or (rule.does and does not in rule.does):
+                graded = name in OF_SCORES and f"{role}/quadratic_score" in past[-1]
+                if graded or key in given or (rule.does and does not in rule.does):
                     continue
                 if (message := rule.check(past, role)) is not None:
                     remedy = rule.remedy.format(role=role, section=role_key(role))

@@ -130,6 +130,11 @@ class AlfWorld(Domain):
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
         return self._prompts.judge(task, steps)
 
+    def value_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        if isinstance(self._prompts, NanoPrompts):
+            return self._prompts.judge(task, steps, "value_question")
+        return super().value_prompt(task, steps)
+
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
         return self._prompts.critic(failed, rejected)
 

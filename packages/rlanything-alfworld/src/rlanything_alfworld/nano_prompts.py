@@ -19,6 +19,7 @@ PLACEHOLDERS: dict[str, frozenset[str]] = {
     "judge": frozenset({"task", "observation", "memory"}),
     "judge_step": frozenset({"response", "observation", "memory"}),
     "judge_question": frozenset(),
+    "value_question": frozenset(),
     "critic": frozenset({"task", "steps", "memory", "judges"}),
     "critic_step": CRITIC_STEP,
     "adapter": frozenset({"direction", "goal", "objects", "places", "critics"}),
@@ -49,8 +50,11 @@ class NanoPrompts:
             messages += [Message("assistant", step.response), Message("user", turn)]
         return tuple(messages)
 
-    def judge(self, task: Task, steps: Sequence[Step]) -> Messages:
-        """Returns one message: the episode so far, with its last step to be judged."""
+    def judge(
+        self, task: Task, steps: Sequence[Step], question: str = "judge_question"
+    ) -> Messages:
+        """Returns one message: the episode so far, with its last step to be judged, or the template
+        of another question about it."""
         memory = self._memory(task, steps[0].observation)
         parts = [
             self._templates.render(
@@ -71,7 +75,7 @@ class NanoPrompts:
                     memory=memory.line(tell_again=self._first_of_kind),
                 )
             )
-        parts.append(self._templates.render("judge_question"))
+        parts.append(self._templates.render(question))
         return (Message("user", "".join(parts)),)
 
     def critic(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:

@@ -109,13 +109,25 @@ def knowledge(
 def describe_step(task: Task, steps: Sequence[Step]) -> str:
     """Returns the last step in a judge's words: the subgoal, as far as it could be known, and what
     was done instead, such as `find mug: a known place.` It does not say whether that was good."""
+    world, aim = _after(task, steps[:-1])
+    return f"{aim.text()}: {_deed(world, aim, steps[-1])}"
+
+
+def describe_state(task: Task, steps: Sequence[Step]) -> str:
+    """Returns the state after the steps in the words of a judge of value: the next subgoal, such as
+    `find mug.`, or `done.`"""
+    _, aim = _after(task, steps)
+    return f"{aim.text() or 'done'}."
+
+
+def _after(task: Task, steps: Sequence[Step]) -> tuple[World, Subgoal]:
+    """Returns the world after the steps, and the next subgoal there, as far as it is known."""
     game = load_game(task.data)
     world = game.world()
-    for step in steps[:-1]:
+    for step in steps:
         if step.valid and step.action is not None:
             world.play(step.action)
-    aim = next_subgoal(world, game.goal)
-    return f"{aim.text()}: {_deed(world, aim, steps[-1])}"
+    return world, next_subgoal(world, game.goal)
 
 
 def _deed(world: World, aim: Subgoal, step: Step) -> str:
@@ -209,6 +221,9 @@ class AlfWorldTeacher:
 
     def judgement(self, task: Task, steps: Sequence[Step], score: int) -> str:
         return f"{describe_step(task, steps)} \\boxed{{{score}}}"
+
+    def valuation(self, task: Task, steps: Sequence[Step], grade: int) -> str:
+        return f"{describe_state(task, steps)} \\boxed{{{grade}}}"
 
     def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
         return explain_failure(task.instruction, steps, rejected)

@@ -32,7 +32,10 @@ def build(
     workers: Annotated[int, typer.Option(min=0, help="Environment processes.")] = 2,
     role: Annotated[
         list[str] | None,
-        typer.Option(help="Only policy, judge or adapter; the others are read from OUT."),
+        typer.Option(
+            help="Only policy, judge, adapter or value (a judge of value, built only where it is "
+            "named); the others are read from OUT."
+        ),
     ] = None,
 ) -> None:
     """Build policy, judge and adapter from a seed, and measure what they can do.
@@ -40,6 +43,9 @@ def build(
     For a domain of your own (--domain module:Class) its methods teach them:
     the policy learns from expert(task, steps), the judge from oracle(task, steps),
     the adapter from rewrites(root, direction). A small game takes minutes.
+
+    --role value teaches a judge of value (judge.name=value) how often the policy
+    still wins from the states that its rollouts reach.
     """
     from rlanything.config.shipped import see_shipped
     from rlanything_nano.making import roles_named

@@ -83,6 +83,10 @@ class ExpertTeacher:
         wanted = self._wanted(task, steps[:-1])
         return f"{wanted}; done: {steps[-1].action or 'nothing'}. \\boxed{{{score}}}"
 
+    def valuation(self, task: Task, steps: Sequence[Step], grade: int) -> str:
+        """Names the expert's next action."""
+        return f"{self._wanted(task, steps)}. \\boxed{{{grade}}}"
+
     def critic(self, task: Task, steps: Sequence[Step], rejected: Sequence[int]) -> str:
         at = rejected[0] if rejected else len(steps) - 1
         wanted = self._wanted(task, steps[:at])

@@ -21,8 +21,10 @@ from rlanything.progress import Progress
 from rlanything.records import Direction, Sample
 from rlanything_nano.sft import PACK_TOKENS, Renaming, SFTBatch, make_batches, train_epochs
 
-RoleName = Literal["policy", "judge", "adapter"]
-ROLES: tuple[RoleName, ...] = get_args(RoleName)
+RoleName = Literal["policy", "judge", "adapter", "value"]
+NAMES: tuple[RoleName, ...] = get_args(RoleName)
+ROLES = NAMES[:3]
+"""The roles that a build makes if none is named."""
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
@@ -134,11 +136,11 @@ def save_in_bfloat16(model: LanguageModel, folder: Path) -> None:
 def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
     """Returns the roles to build, in order; all of them if `names` is empty. Raises `DomainError`
     for an unknown role, and if `out` lacks the models that are not built again."""
-    named: tuple[RoleName, ...] = tuple([role for role in ROLES if not names or role in names])
-    unknown = sorted(set(names) - set(ROLES))
+    named: tuple[RoleName, ...] = tuple([role for role in NAMES if role in (names or ROLES)])
+    unknown = sorted(set(names) - set(NAMES))
     if unknown:
-        raise DomainError(f"no role is called {unknown[0]!r}: use one of {', '.join(ROLES)}")
-    if named != ROLES and not (out / "card.json").exists():
+        raise DomainError(f"no role is called {unknown[0]!r}: use one of {', '.join(NAMES)}")
+    if not set(named) >= set(ROLES) and not (out / "card.json").exists():
         raise DomainError(f"{out} holds no models to go with the new ones: make all three")
     return named
 

@@ -14,7 +14,13 @@ from rlanything.progress import Progress
 from rlanything_nano.expert_teacher import ExpertTeacher
 from rlanything_nano.making import ROLES, RoleName
 from rlanything_nano.step_domains import StepDomainBuilder
-from rlanything_nano.teaching import StepPlan, StepTeacher, TaughtDomain, UnitTestTeacher
+from rlanything_nano.teaching import (
+    StepPlan,
+    StepTeacher,
+    TaughtDomain,
+    UnitTestTeacher,
+    ValueTeacher,
+)
 from rlanything_nano.unit_test_domains import UnitTestDomainBuilder
 
 
@@ -33,6 +39,11 @@ def build(
     unknown domain. Raises `DomainError` for a domain without a teacher that also lacks an expert or
     an oracle, and for a folder that cannot be created."""
     teacher = teacher_of(domain)
+    if "value" in roles and not isinstance(teacher, ValueTeacher):
+        raise DomainError(
+            f"domain {domain} cannot teach a judge of value: give its teacher a method "
+            "valuation(task, steps, grade) (ValueTeacher of rlanything_nano.teaching)"
+        )
     try:  # before an hour's work
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -91,9 +102,10 @@ def recipe_sections(plan: StepPlan, out: Path) -> list[str]:
         + (f", thought_tokens: {plan.thought_tokens}" if plan.decoding == "choices" else ""),
         "judge": f"max_tokens: {plan.judgement_tokens}",
         "adapter": f"max_tokens: {plan.proposal_tokens}",
+        "value": f"name: value, max_tokens: {plan.judgement_tokens}",
     }
     return [
-        f"{role}: {{model: {out / role}, {setting}}}"
+        f"{'judge' if role == 'value' else role}: {{model: {out / role}, {setting}}}"
         for role, setting in settings.items()
         if (out / role).is_dir()
     ]

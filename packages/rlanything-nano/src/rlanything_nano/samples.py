@@ -97,6 +97,13 @@ class SampleWriter:
             messages = with_step_screenshots(messages, steps[-1])
         return self.answer(source, messages, text)
 
+    def valuation(self, source: str, task: Task, steps: Sequence[Step], text: str) -> Sample:
+        """Returns the sample in which `text` values the state after the steps."""
+        messages = self._domain.value_prompt(task, steps)
+        if self._screenshots:
+            messages = with_step_screenshots(messages, steps[-1])
+        return self.answer(source, messages, text)
+
     def exercise(self, exercise: Exercise) -> Sample:
         """Returns the sample of a step without a screen."""
         messages = self._domain.policy_prompt(exercise.task, exercise.steps, "")

@@ -27,10 +27,11 @@ from rlanything.evaluation.labels import oracle_labels
 from rlanything.progress import Progress
 from rlanything.records import Sample, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
-from rlanything.roles.judges.llm import LLMJudge
+from rlanything.roles.judges.llm import LLMJudge, ValueJudge
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_policy
+from rlanything.runs.metrics.judge import judge_metrics
 from rlanything.seeds import derive
 from rlanything_nano.copying import pretrain_copying
 from rlanything_nano.looking import drawn_scenes, pretrain_looking, told_texts
@@ -62,8 +63,10 @@ from rlanything_nano.teaching import (
     SeenScene,
     StepPlan,
     StepTeacher,
+    ValueTeacher,
 )
 from rlanything_nano.tokenizer import train_tokenizer
+from rlanything_nano.valuing import grades_of_states
 
 BLANK = "on blank images"
 """Card key for results of vision models on blank images."""
@@ -107,7 +110,7 @@ class StepDomainBuilder:
             self._pool,
         ):
             games = self._domain.tasks("train", plan.games, derive(plan.seed, "games"))
-            scenes = self._scenes() if {"policy", "judge"} & {*roles} else []
+            scenes = self._scenes() if {"policy", "judge", "value"} & {*roles} else []
             if "policy" in roles:
                 slip = plan.slip
                 if slip is None:
@@ -134,13 +137,18 @@ class StepDomainBuilder:
                 writer = self._writer(policy)
 
             rollouts: list[Trajectory] = []
-            if "judge" in roles or "adapter" in roles:
+            if {*roles} - {"policy"}:
                 rollouts = self._policy_rollouts(policy, games[: plan.judged_games])
             if "judge" in roles:
                 judge = student(policy)
                 judged = [*rollouts, *self._mistakes(games[: plan.judged_games])]
                 self._teach(judge, self._judgements(writer, judged), "judge", scenes)
-                measured["judge"] = self._measure_judge(judge, policy)
+                measured["judge"] = self._diagnose(judge, self._judged_rollouts(policy))
+            if "value" in roles:
+                judge = student(policy)
+                samples = self._valuations(writer, policy, rollouts)
+                self._teach(judge, samples, "value", scenes)
+                measured["value"] = self._diagnose(judge, self._judged_rollouts(policy), ValueJudge)
             if "adapter" in roles:
                 adapter = student(policy)
                 critics = self._critics(writer, rollouts[: 2 * plan.criticised_games])
@@ -178,6 +186,11 @@ class StepDomainBuilder:
             for t in games
             for k in range(times)
         ]
+        return self._played(agent, attempts, name)
+
+    def _played(
+        self, agent: Agent, attempts: Sequence[RolloutRequest], name: str
+    ) -> list[Trajectory]:
         with self._progress.phase(name, len(attempts), "episodes") as advance:
             plan = self._plan
             played = rollout(
@@ -236,6 +249,7 @@ class StepDomainBuilder:
             "policy": plan.policy_epochs,
             "judge": plan.judge_epochs,
             "adapter": plan.adapter_epochs,
+            "value": plan.judge_epochs,
         }[role]
         # The adapter must learn names: they tell which objects can be heated, and where things may
         # be.
@@ -364,30 +378,65 @@ class StepDomainBuilder:
         labels = oracle_labels(self._domain, rollouts)
         return [(t, labels.get(t.id, [])) for t in rollouts]
 
-    def _measure_judge(self, judge: LanguageModel, policy: LanguageModel) -> dict[str, Any]:
+    def _valuations(
+        self, writer: SampleWriter, policy: LanguageModel, rollouts: Sequence[Trajectory]
+    ) -> list[list[Sample]]:
+        """Returns valuations of states that the rollouts reached, by continuing from there."""
+        teacher = self._teacher
+        assert isinstance(teacher, ValueTeacher)  # checked before the build
+        agent, plan = self._agent(policy, 1.0), self._plan
+        graded = grades_of_states(
+            rollouts, agent, lambda own, asked: self._played(own, asked, "continuations"), plan
+        )
+        return [
+            [
+                writer.valuation(
+                    f"{t.id}/{i}",
+                    t.task,
+                    t.steps[:i],
+                    teacher.valuation(t.task, t.steps[:i], grade),
+                )
+                for i, grade in states
+            ]
+            for t, states in zip(rollouts, graded, strict=True)
+        ]
+
+    def _judged_rollouts(self, policy: LanguageModel) -> JudgeEvalSet:
+        """Returns rollouts of unseen tasks, with the oracle's labels, to measure a judge on."""
         count = min(200, self._plan.episodes)
         seed = derive(self._plan.seed, "judged")
         _, games = fresh_tasks(self._domain, "tune", count, seed)
         rollouts = self._play(self._agent(policy, 1.0), games, 1, "judged rollouts")
-        evaluation = JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
-        measured = self._diagnose(judge, evaluation)
+        return JudgeEvalSet(rollouts, oracle_labels(self._domain, rollouts))
+
+    def _diagnose(
+        self, judge: LanguageModel, evaluation: JudgeEvalSet, kind: type[LLMJudge] = LLMJudge
+    ) -> dict[str, Any]:
+        """Returns a judge's measures, and for one that sees also those on blank images."""
+        measured = self._measures(judge, evaluation, kind)
         if self._plan.sight:
             self._progress.log("judge on blank images:")
-            measured[BLANK] = self._diagnose(blindfolded(judge), evaluation)
+            measured[BLANK] = self._measures(blindfolded(judge), evaluation, kind)
         return measured
 
-    def _diagnose(self, judge: LanguageModel, evaluation: JudgeEvalSet) -> dict[str, Any]:
+    def _measures(
+        self, judge: LanguageModel, evaluation: JudgeEvalSet, kind: type[LLMJudge]
+    ) -> dict[str, Any]:
         chat_model = LocalChatModel(judge, embedded_engine(judge))
-        role = LLMJudge(
+        role = kind(
             chat_model,
             self._domain,
             Sampling(0.8, self._plan.judgement_tokens),
             3,
             screenshots=self._plan.sight,
         )
-        diagnostics = evaluation.evaluate(role, 1.0, self._plan.seed, self._progress).diagnostics
-        self._progress.log(f"judge: {diagnostics}")
-        return asdict(diagnostics)
+        evaluated = evaluation.evaluate(role, 1.0, self._plan.seed, self._progress)
+        measured = asdict(evaluated.diagnostics)
+        if kind is ValueJudge:
+            named = judge_metrics("value", evaluated.diagnostics, evaluated.counts)
+            measured = {name.removeprefix("value/"): number for name, number in named.items()}
+        self._progress.log(f"judge: {measured}")
+        return measured
 
     def _critics(self, writer: SampleWriter, rollouts: Sequence[Trajectory]) -> list[list[Sample]]:
         """Returns explanations of the failed rollouts; the oracle's bad steps are the rejected

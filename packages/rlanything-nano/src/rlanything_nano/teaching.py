@@ -67,6 +67,10 @@ class StepPlan:
     label_noise: float = 0.3
     """Share of the oracle's labels that are flipped before the judge learns from them."""
     judge_epochs: int = 2
+    valued_states: int = 3
+    """Number of states of each rollout for teaching a judge of value, besides the last."""
+    continuations: int = 8
+    """Number of times that the policy continues from each of them; the share won is its grade."""
     criticised_games: int = 400
     """Number of the judged games, from the first, on which the adapter learns to explain
     failures."""
@@ -222,6 +226,16 @@ class StepTeacher(Protocol):
     def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
         """Returns an answer to the adapter's prompt that `parse_candidate` accepts, or None if the
         root task has nothing harder or easier."""
+        ...
+
+
+@runtime_checkable
+class ValueTeacher(StepTeacher, Protocol):
+    """The teacher of a domain in which a judge can also learn to value states."""
+
+    def valuation(self, task: Task, steps: Sequence[Step], grade: int) -> str:
+        """Returns the text of a judge of value on the state after `steps`, ending in the boxed
+        `grade`, 0 to 10."""
         ...
 
 

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from rlanything.algorithm.feedback import FeedbackSettings
-from rlanything.algorithm.signals import GroupScores, TaskSignals, task_signals
+from rlanything.algorithm.signals import TaskSignals, task_signals
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
 
 OnJudgements: TypeAlias = Callable[[int], None]
@@ -61,7 +61,7 @@ class StepJudge:
         self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
     ) -> TaskSignals:
         """Returns the advantages of policy and judge from the judged trajectories of one task."""
-        return group_signals(judged, {"judge": [member.scores for member in judged]}, settings)
+        return group_signals(judged, {"judge": judged}, settings)
 
     def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
         """Returns nothing: the diagnostics cover step scores."""
@@ -71,20 +71,26 @@ class StepJudge:
 
 def group_signals(
     judged: Sequence[JudgedTrajectory],
-    scores: Mapping[str, GroupScores],
+    given: Mapping[str, Sequence[JudgedTrajectory]],
     settings: FeedbackSettings,
     weights: Mapping[str, float] = MappingProxyType({}),
 ) -> TaskSignals:
-    """Returns `task_signals` of the trajectories of one task with the scores of these judges."""
+    """Returns `task_signals` of the trajectories of one task with what each judge has given them,
+    by its name."""
     trajectories = [member.trajectory for member in judged]
     return task_signals(
         [trajectory.outcome for trajectory in trajectories],
-        scores,
+        {name: [one.scores for one in its] for name, its in given.items()},
         settings,
         [trajectory.reward for trajectory in trajectories],
         [[(step.observation, step.image) for step in one.steps] for one in trajectories],
         weights=weights,
         lengths=[[len(step.completion.token_ids) for step in one.steps] for one in trajectories],
+        grades={
+            name: [one.grades for one in its]
+            for name, its in given.items()
+            if all(each.grade is not None for one in its for row in one.judgements for each in row)
+        },
     )
 
 

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 from rlanything.domains.base import Domain
 from rlanything.engines.base import Sampling
-from rlanything.records import JudgedTrajectory, Judgement, Step, Trajectory
+from rlanything.records import (
+    Completion,
+    JudgedTrajectory,
+    Judgement,
+    Messages,
+    Step,
+    Task,
+    Trajectory,
+)
 from rlanything.roles.chat_model import ChatModel, ChatRequest
 from rlanything.roles.chat_template import with_step_screenshots, without_scores
 from rlanything.roles.judges.base import OnJudgements, StepJudge
-from rlanything.roles.judges.scores import score_of
+from rlanything.roles.judges.scores import QUADRATIC, WON_AT, grade_of, score_of
 from rlanything.seeds import derive
 
 PARALLEL_TRAJECTORIES = 128
@@ -106,20 +115,52 @@ class LLMJudge(StepJudge):
         """Returns judgements of the last step of each trajectory, with scores in it defused."""
         questions = [self._question(trajectory, steps, seed) for trajectory, steps in asked]
         return [
-            tuple(Judgement(each, score_of(each, self._score_first)) for each in group)
+            tuple(map(self._read, group))
             for group in self._chat_model.answer(questions, self._sampling)
         ]
 
     def _question(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> ChatRequest:
         task = trajectory.task
         task = replace(task, instruction=without_scores(task.instruction))
-        messages = self._domain.judge_prompt(task, steps)
+        messages = self._prompt(task, steps)
         if self._screenshots:
             messages = with_step_screenshots(messages, steps[-1])
         seeds = tuple(
             derive(seed, trajectory.id, len(steps) - 1, sample) for sample in range(self.samples)
         )
         return ChatRequest(messages, seeds, trajectory.id)
+
+    def _prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        return self._domain.judge_prompt(task, steps)
+
+    def _read(self, written: Completion) -> Judgement:
+        return Judgement(written, score_of(written, self._score_first))
+
+
+class ValueJudge(LLMJudge):
+    """A language model as a judge of value: after each step it says m times, after reasoning, how
+    likely the episode is still to be won from there, in a boxed grade from 0 to 10."""
+
+    def _prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        return self._domain.value_prompt(task, steps)
+
+    def _read(self, written: Completion) -> Judgement:
+        grade = grade_of(written, self._score_first)
+        return Judgement(written, 0 if grade < 0 else 1 if grade >= 5 else -1, grade=grade)
+
+    def counts(self, judged: Sequence[JudgedTrajectory]) -> dict[str, dict[str, tuple[int, int]]]:
+        """Returns counts by task of the measures `WON_AT` and `QUADRATIC` (in hundredths)."""
+        counts: dict[str, dict[str, tuple[int, int]]] = {}
+        for one in judged:
+            own = counts.setdefault(one.trajectory.task.id, {})
+            won = int(one.trajectory.outcome == 1)
+            for grade in chain.from_iterable(one.grades):
+                error = 100 if grade < 0 else (grade - 10 * won) ** 2
+                counted = [(QUADRATIC, 100 - error, 100), *[(WON_AT[grade], won, 1)] * (grade >= 0)]
+                for measure, hits, total in counted:
+                    before = own.get(measure, (0, 0))
+                    own[measure] = (before[0] + hits, before[1] + total)
+        return counts
 
 
 def _defused(step: Step) -> Step:

@@ -49,16 +49,14 @@ class JudgePanel:
         """Returns the advantages of the policy and, from its own scores, of each judge for the
         judged trajectories of one task. A single judge also decides the policy's."""
         if not self.judges:
-            scores = {"": [one.scores for one in judged]}
-            return replace(group_signals(judged, scores, settings), judges={})
+            return replace(group_signals(judged, {"": judged}, settings), judges={})
         given = {name: [one.only(name) for one in judged] for name in self.judges}
         own = {name: judge.signals(given[name], settings) for name, judge in self.judges.items()}
         judges = {name: _of_one(signals) for name, signals in own.items()}
         if len(own) == 1:
             [signals] = own.values()
             return replace(signals, judges=judges)
-        scores = {name: [one.scores for one in its] for name, its in given.items()}
-        combined = group_signals(judged, scores, settings, self.weights)
+        combined = group_signals(judged, given, settings, self.weights)
         return replace(combined, judges=judges)
 
     def counts(

@@ -1,17 +1,23 @@
-"""Parsing of a judgement's score."""
+"""Parsing of a judgement's score or grade."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 
 from rlanything.records import Completion
 
 _SCORES = {"1": 1, "+1": 1, "-1": -1}
+_GRADES = {str(grade): grade for grade in range(11)}
+WON_AT = tuple(f"won at grade {grade}" for grade in _GRADES)
+"""A judge's measures: the share of won episodes among the answers of each grade."""
+QUADRATIC = "quadratic score"
+"""A judge's measure: 1 - the Brier score of its answers, with an unreadable one as the worst."""
 _SIGNS = str.maketrans("\uff0b\uff0d\u2212\uff11", "+--1")
 """Full-width plus, minus and one, and the mathematical minus, to ASCII."""
 _FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|boldsymbol)\s*\{([^{}\\]*)\}")
-_BOX = re.compile(r"\\boxed\{[ \t\r\n]*(\+?1|-1)[ \t\r\n]*\}")
+_BOX = re.compile(r"\\boxed\{[ \t\r\n]*([+-]?\d+)[ \t\r\n]*\}")
 _BRACE = re.compile(r"(\\boxed\s*)?\{|\}")
 _NAMES = frozenset({"score", "judgement", "judgment", "verdict"})
 _STATED = re.compile(
@@ -29,11 +35,20 @@ def score_of(completion: Completion, score_first: bool = False) -> int:
     """Returns the score of a judgement; 0 if its answer has none or was truncated.
 
     `score_first`: answers begin with their score, so a truncated one may still have it."""
-    if completion.stop_reason == "length":
-        begins = completion.answer.lstrip().startswith("\\boxed")
-        if not (score_first and begins):
-            return 0
-    return parse_score(completion.answer)
+    return parse_score(_readable_part(completion, score_first))
+
+
+def grade_of(completion: Completion, score_first: bool = False) -> int:
+    """Returns the grade of a judgement, 0 to 10, read like a score; -1 if there is none."""
+    grade = _parse(_readable_part(completion, score_first), _GRADES)
+    return -1 if grade is None else grade
+
+
+def _readable_part(completion: Completion, score_first: bool) -> str:
+    """Returns the answer; empty if it was truncated before its score."""
+    whole = completion.stop_reason != "length"
+    begins = score_first and completion.answer.lstrip().startswith("\\boxed")
+    return completion.answer if whole or begins else ""
 
 
 def parse_score(text: str) -> int:
@@ -42,22 +57,27 @@ def parse_score(text: str) -> int:
 
     0 if that box holds anything but a score, is not closed, or is nested in another box, and if the
     named values are not scores or disagree."""
+    return _parse(text, _SCORES) or 0
+
+
+def _parse(text: str, known: Mapping[str, int]) -> int | None:
+    """Returns the value of an answer, as `parse_score`; None if it is not a known one."""
     start = text.rfind("\\boxed")
     if start < 0:
-        return _named_score(text)
+        return _named(text, known)
     box = _BOX.match(_FONT.sub(r"\1", text[start:].translate(_SIGNS)))
     if box is None or _ends_in_a_box(text[:start]):
-        return 0
-    return _SCORES[box[1]]
+        return None
+    return known.get(box[1])
 
 
-def _named_score(text: str) -> int:
-    """Returns the score that an answer without a box names, if it names exactly one."""
+def _named(text: str, known: Mapping[str, int]) -> int | None:
+    """Returns the value that an answer without a box names, if it names exactly one."""
     lines = [line for line in text.splitlines()[-_LINES:] if len(line) <= _LONGEST_LINE]
     stated = (_STATED.search(_MARKUP.sub("", line)) for line in lines)
     named = [*(each[1] for each in stated if each), *_keyed(text)]
-    scores = {_score(value) for value in named}
-    return scores.pop() if len(scores) == 1 else 0
+    values = {known.get(_written(value)) for value in named}
+    return values.pop() if len(values) == 1 else None
 
 
 def _keyed(text: str) -> list[object]:
@@ -70,10 +90,10 @@ def _keyed(text: str) -> list[object]:
     return [value for key, value in pairs if key.strip().lower() in _NAMES]
 
 
-def _score(value: object) -> int:
+def _written(value: object) -> str:
     # True would otherwise pass for 1.
     written = value if isinstance(value, str) else str(value) if type(value) is int else ""
-    return _SCORES.get(written.translate(_SIGNS).strip(), 0)
+    return written.translate(_SIGNS).strip()
 
 
 def _ends_in_a_box(text: str) -> bool:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from rlanything.evaluation.counts import Counts, pooled
-from rlanything.evaluation.diagnostics import Diagnostics
+import numpy as np
+
+from rlanything.evaluation.counts import Counts, pooled, summed
+from rlanything.evaluation.diagnostics import Diagnostics, calibrate
+from rlanything.roles.judges.scores import WON_AT
 from rlanything.runs.results import Numbers
 
 JUDGE = {
@@ -67,12 +70,34 @@ JUDGE = {
         "UT: generated tests that all correct programs pass (judges that write tests)",
     ),
     "JUDGE/detect": ("share", "Detect: those that all wrong programs also fail"),
+    "JUDGE/brier": (
+        "0 to 1",
+        "Brier score of a judge of value, over readable answers: mean squared difference of the "
+        "stated chance and the outcome (1 or 0); reliability - resolution + uncertainty",
+    ),
+    "JUDGE/reliability": ("0 to 1", "distance of stated chances from the shares won; best 0"),
+    "JUDGE/resolution": (
+        "0 to 1",
+        "variance of the shares won between grades; the more the better",
+    ),
+    "JUDGE/uncertainty": ("0 to 1/4", "variance of the outcomes, which no judge can change"),
+    "JUDGE/quadratic_score": ("share", "1 - the Brier score, with unreadable answers as the worst"),
+    **{
+        f"JUDGE/won_at_grade_{grade}": (
+            "share",
+            f"calibration curve: won episodes among its answers of grade {grade}",
+        )
+        for grade in range(11)
+    },
 }
 
 
 def judge_metrics(judge: str, diagnostics: Diagnostics, counts: Mapping[str, Counts]) -> Numbers:
     """Returns the metrics of a judge; `counts`: its own counts, by item and measure."""
     measures = {slug(measure): share for measure, share in pooled(counts).items()}
+    curve = np.array([summed(counts).get(measure, (0, 0)) for measure in WON_AT])
+    if calibration := calibrate(*curve.T):
+        measures |= asdict(calibration)
     return {f"{judge}/{name}": value for name, value in (asdict(diagnostics) | measures).items()}
 
 

@@ -57,11 +57,13 @@ def feedback(
     about 300 bytes per trajectory.
     """
     from rlanything.config.recipe import load_recipe
+    from rlanything.runs.refusals import check_values
     from rlanything_judge.rollouts.lines import open_format
     from rlanything_judge.rollouts.signals import write_signals
 
     overrides = [f"feedback.{setting}" for setting in settings or ()]
     recipe = load_recipe({"name": "feedback", "domain": {"name": "text"}}, overrides)
+    check_values(recipe)
     progress = Progress(Terminal(stderr=True))
     with progress.live(), progress.bytes_phase("signals") as advance:
         read_as = open_format(line_format, reward or ())

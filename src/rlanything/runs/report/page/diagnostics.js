@@ -8,6 +8,8 @@ const PLOTS = [
     metrics: { "JUDGE/reward_precision": "precision", "JUDGE/precision_bound": "bound" }, format: percent },
   { title: "Weight ratio |f₊| / |f₋|", what: "Task difficulty keeps it near 1 (Theorem 2)", metrics: { "JUDGE/weight_ratio": "ratio" }, references: [{ y: 1, label: "1" }] },
   { title: "The judge's share of +1", what: "At 0 or 1 it has stopped judging", metrics: { "JUDGE/positive_rate": "+1" }, format: percent, references: [{ y: 0.1, label: "10%" }, { y: 0.9, label: "90%" }] },
+  { title: "Brier score of its stated chances", what: "Reliability − resolution + uncertainty; 0 is best, the uncertainty is what the mean chance alone would get",
+    metrics: { "JUDGE/brier": "Brier", "JUDGE/reliability": "reliability", "JUDGE/resolution": "resolution", "JUDGE/uncertainty": "uncertainty" } },
   { title: "What its tests are worth", what: "UT: passed by all correct programs; Detect: and failed by all wrong ones", metrics: { "JUDGE/ut": "UT", "JUDGE/detect": "Detect" }, format: percent },
   { title: "KL from the sampling policy", what: "Mean per token over the update, k3 estimate", metrics: { "ROLE/kl": "ROLE" } },
   { title: "Entropy", what: "Mean per token, nats", metrics: { "ROLE/entropy": "ROLE" } },
@@ -45,6 +47,24 @@ function plotsOf(runs) {
   });
 }
 
+const GRADES = [...Array(11).keys()];
+
+// What share of episodes is won where a judge of value says so many tenths, first and latest.
+function calibrations(run) {
+  return run.judges.flatMap((judge) => {
+    const room = ["evaluation/", ""].find((each) => GRADES.some((g) => measured(run, `${each}${judge.name}/won_at_grade_${g}`)));
+    if (room === undefined) return [];
+    const at = (grade, i) => (run.metrics[`${room}${judge.name}/won_at_grade_${grade}`] || [])[i];
+    const places = run.metric_iterations.map((x, i) => ({ x, i })).filter(({ i }) => GRADES.some((grade) => known(at(grade, i))));
+    const ends = places.length > 1 ? [places[0], places.at(-1)] : places;
+    const series = ends.map(({ x, i }, color) => ({ name: x ? `iteration ${x}` : "before training", color, dots: true,
+      points: GRADES.map((grade) => ({ x: grade, y: at(grade, i) })).filter((p) => known(p.y)) }));
+    const ideal = { name: "calibrated", color: 6, dashed: true, points: GRADES.map((grade) => ({ x: grade, y: grade / 10 })) };
+    return [{ title: run.judges.length > 1 ? `Calibration: ${judge.name}` : "Calibration", unit: "grade", format: percent, series: [...series, ideal],
+      what: `Share of won episodes by the judge's grade, ${room ? "held out" : "in the rollouts"}` }];
+  });
+}
+
 // A chart of each plot; one series a metric, or, of several runs, one a run and metric.
 function plots(runs) {
   const found = plotsOf(runs).flatMap((plot) => {
@@ -62,6 +82,7 @@ function plots(runs) {
     if (single) series.push({ name: "linear fit", color: 6, dashed: true, points: series[0].points.map((p) => ({ x: p.x, y: line.at(p.x) })) });
     found.push({ title: "Accepted tasks so far", what: single ? `About ${short(line.slope)} an iteration` : "Cumulative", series });
   }
+  if (runs.length === 1) found.push(...calibrations(runs[0]));
   return el("div", { class: "charts" }, found.map((each) => lineChart(each)));
 }
 

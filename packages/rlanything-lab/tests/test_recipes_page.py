@@ -9,13 +9,13 @@ from pydantic import BaseModel
 
 from helpers.paths import ROOT
 from helpers.sections import sections_in
-from rlanything.config.page import SECTIONS, write_page
 from rlanything.config.recipe import Recipe
+from rlanything_lab.recipes_page import SECTIONS, write_page
 
 
 def test_the_page_is_what_the_sections_say() -> None:
     page = (ROOT / "docs/recipes.md").read_text(encoding="utf-8")
-    assert page == write_page(), "python -m rlanything.config > docs/recipes.md"
+    assert page == write_page(), "python -m rlanything_lab.recipes_page > docs/recipes.md"
 
 
 def sections(section: type[BaseModel]) -> Iterator[type[BaseModel]]:
