@@ -16,12 +16,6 @@ def read_json(text: str | bytes) -> Any:
     )
 
 
-def read_json_at(text: str, place: int) -> tuple[Any, int]:
-    """Returns the value of the JSON that begins at `place`, and where it ends. Raises as
-    `read_json`."""
-    return _DECODER.raw_decode(text, place)
-
-
 def finite_json(value: Any) -> Any:
     """Returns JSON data with None for NaN and infinities."""
     if isinstance(value, float):
@@ -49,8 +43,3 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         raise ValueError("an object has a name twice")
     return members
-
-
-_DECODER = json.JSONDecoder(
-    parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_without_twins
-)
