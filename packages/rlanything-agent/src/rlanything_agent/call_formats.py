@@ -23,7 +23,7 @@ _LOOSE = re.compile(
     r"""<\|"\|>(?P<marked>.*?)<\|"\|>|<escape>(?P<escaped>.*?)<escape>"""
     r"""|(?P<q>["'])(?P<quoted>(?:\\.|(?!(?P=q))[^\\]|(?P=q)(?!\s*[\]),:}]))*+)(?P=q)"""
     r"""|(?P<word>(?:[Tt]rue|[Ff]alse|None|null)\b(?!\s*[=:]))|(?P<function>[^\W\d][\w.-]*)\("""
-    r"""|(?P<key>[^\W\d][^<>"'=:,(){}[\]]*)[=:]|-?\d[\d.eE+-]*|[\s,]+|[\[\]{})]""",
+    r"""|(?P<key>[^\W\d][^<>"'=:,(){}[\]]*)[=:]|-?\d[\d.eE+-]*|[\s,:]+|[\[\]{})]""",
     re.DOTALL,
 )
 _ESCAPE = re.compile(r"""\\x([0-9a-fA-F]{2})|\\?(["'])|([\0-\x1f])|\\.""", re.DOTALL)
