@@ -154,7 +154,7 @@ SEARCH = {
     "parameters": {"type": "object", "properties": KINDS},
 }
 CUP = ToolCall("search", '{"word": "cup"}')
-UNESCAPED = ("gemma", "glm", "hermes", "minimax", "seed")
+UNESCAPED = ("function-gemma", "gemma", "glm", "hermes", "minimax", "seed")
 """Families whose values may not contain their own marks."""
 
 

@@ -69,9 +69,10 @@ def _hermes(text: str, schemas: Mapping[str, Any]) -> Said:
     marked = _MARKED.findall(text)
     if marked:
         calls = [_call(block, schemas) for block in marked]
-        if None in calls:
-            return Said(text, (), readable=False)
         content = _MARKED.sub("", text).strip()
+        # A mark is left over if a value contained a whole call.
+        if None in calls or "</parameter>" in content:
+            return Said(text, (), readable=False)
         return Said(content, tuple(call for call in calls if call is not None))
     bare = text.strip()
     fenced = _FENCED.match(bare)

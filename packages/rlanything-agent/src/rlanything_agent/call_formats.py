@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
@@ -84,7 +85,7 @@ class _Format:
             if end is None or key["key"] in given:
                 raise ValueError("an unclosed value, or two of one name")
             kind = known.get(key["key"]) if isinstance(known, Mapping) else None
-            given[key["key"]] = typed_value(text[key.end() : end.start()], kind)
+            given[key["key"]] = _element(text[key.end() : end.start()], kind)
             place = end.end()
         return given, place
 
@@ -121,7 +122,11 @@ def _read(formats: Sequence[_Format], text: str, schemas: Mapping[str, Any]) -> 
         else:
             return Said(text, (), readable=False)
     content.append(text[place:])
-    return Said("".join(content).strip(), tuple(calls)) if calls else Said(text)
+    rest = "".join(content)
+    # Marks are left over if the text of a value contained a whole call.
+    if not calls or any(each.after and re.search(each.after, rest) for each in formats):
+        return Said(text, (), readable=not calls)
+    return Said(rest.strip(), tuple(calls))
 
 
 def _read_whole(form: _Format, text: str, schemas: Mapping[str, Any]) -> Said:
@@ -144,7 +149,7 @@ def _ended(mark: str, text: str, place: int, required: bool) -> int:
     if not mark:
         return place
     if found := _match(mark, text, place):
-        return found.end()
+        return found.end() if found[0] else place
     if required or text[place:].strip():
         raise ValueError("an unclosed call")
     return len(text)
@@ -170,6 +175,20 @@ def _match(pattern: str, text: str, place: int) -> re.Match[str] | None:
     """Returns a match at `place`, or after the white space there."""
     space = _SPACE.match(text, place)
     return _compiled(pattern).match(text, space.end() if space else place)
+
+
+def _element(text: str, schema: Any) -> Any:
+    """Returns a value in elements; some templates write lists and objects as Python does."""
+    value = typed_value(text, schema)
+    if (
+        isinstance(value, str)
+        and isinstance(schema, Mapping)
+        and schema.get("type") in ("array", "object")
+    ):
+        with suppress(ValueError):
+            loose, end = _read_loose(value, 0)
+            return value if value[end:].strip() else loose
+    return value
 
 
 def _read_loose(text: str, place: int) -> tuple[Any, int]:
