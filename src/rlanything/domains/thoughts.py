@@ -41,22 +41,19 @@ class Reasoning:
 
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
 """Keys for reasoning in messages, of templates and of APIs."""
+_CALL = r"(?:<\|start\|>assistant(?:<\|channel\|>commentary)?|<\|channel\|>commentary|\A) to="
 THINK = Reasoning("<think>", "</think>")
 KNOWN = (
     THINK,
     Reasoning("[THINK]", "[/THINK]"),  # Magistral
     Reasoning("<seed:think>", "</seed:think>"),
     # gpt-oss writes in channels: all text before the final one is reasoning.
-    Reasoning(
-        "<|channel|>",
-        "final<|message|>",
-        r"(?:<\|start\|>assistant)?<\|channel\|>commentary to=|(?:<\|start\|>assistant|\A) to=",
-    ),
+    Reasoning("<|channel|>", "final<|message|>", _CALL),
 )
 """Known pairs of marks; a model has the pair that its template or tokenizer names."""
 _MARKS = re.compile(
-    r"\n*(?:</?think>|\[/?THINK\]|</?seed:think>|<\|channel\|>(?:analysis|commentary|final)?<\|message\|>"
-    r"|<\|end\|>|<\|start\|>assistant)\n*"
+    r"\n*(?:</?think>|\[/?THINK\]|</?seed:think>"
+    r"|<\|channel\|>(?:analysis|commentary|final)?<\|message\|>|<\|end\|>|<\|start\|>assistant)\n*"
 )
 
 

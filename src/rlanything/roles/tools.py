@@ -81,8 +81,7 @@ def template_call(
 
 def call_id(number: int, name: str, named: bool) -> str:
     """Returns the id of a call in a rendered chat: nine letters and digits, as Mistral's templates
-    demand, or with the function's name, as Kimi's do. It replaces a program's own id, which may be
-    random, so that rendering is repeatable."""
+    demand, or Kimi's with its name. It replaces a program's own, so rendering is repeatable."""
     return f"functions.{name}:{number}" if named else f"call{number:05d}"
 
 

@@ -245,7 +245,6 @@ def build_policy(
     recipe, for messages. Raises `RecipeError` if the model cannot read required images, or writes
     function calls that cannot be read."""
     _check_sight(key, chat_model, domain)
-    # Endpoints are offered functions in words.
     local = isinstance(chat_model, LocalChatModel)
     if local and domain.capabilities.offers_tools and chat_model.unknown_calls:
         raise RecipeError(

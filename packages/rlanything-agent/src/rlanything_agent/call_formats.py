@@ -180,11 +180,8 @@ def _match(pattern: str, text: str, place: int) -> re.Match[str] | None:
 def _element(text: str, schema: Any) -> Any:
     """Returns a value in elements; some templates write lists and objects as Python does."""
     value = typed_value(text, schema)
-    if (
-        isinstance(value, str)
-        and isinstance(schema, Mapping)
-        and schema.get("type") in ("array", "object")
-    ):
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if isinstance(value, str) and kind in ("array", "object"):
         with suppress(ValueError):
             loose, end = _read_loose(value, 0)
             return value if value[end:].strip() else loose
