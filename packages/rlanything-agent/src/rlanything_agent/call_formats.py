@@ -108,11 +108,11 @@ def _read(formats: Sequence[_Format], text: str, schemas: Mapping[str, Any]) -> 
     content, calls, place = list[str](), list[ToolCall](), 0
     marks = _compiled("|".join(dict.fromkeys(each.begins for each in formats)))
     while mark := marks.search(text, place):
-        for each in formats:
-            if not re.fullmatch(each.begins, mark[0]):
+        for form in formats:
+            if not re.fullmatch(form.begins, mark[0]):
                 continue
             try:
-                read, end = each.read(text, mark.end(), schemas)
+                read, end = form.read(text, mark.end(), schemas)
             except ValueError:
                 continue
             content.append(text[place : mark.start()])
@@ -148,8 +148,8 @@ def _ended(mark: str, text: str, place: int, required: bool) -> int:
     the answer may end instead: the mark may be the token that ends turns."""
     if not mark:
         return place
-    if found := _match(mark, text, place):
-        return found.end() if found[0] else place
+    if closing := _match(mark, text, place):
+        return closing.end() if closing[0] else place
     if required or text[place:].strip():
         raise ValueError("an unclosed call")
     return len(text)
