@@ -240,9 +240,8 @@ def _call(name: Any, given: Any) -> ToolCall:
 
 
 def _families() -> Iterator[tuple[str, Callable[[str, Mapping[str, Any]], Said]]]:
-    read = tomllib.loads(
-        (resources.files("rlanything_agent") / "call_formats.toml").read_text("utf-8")
-    )
+    file = resources.files("rlanything_agent") / "call_formats.toml"
+    read = tomllib.loads(file.read_text("utf-8"))
     for name, described in read.items():
         formats = [_Format(**each) for each in described]
         whole = not formats[0].begins
