@@ -160,6 +160,7 @@ UNESCAPED = ("function-gemma", "gemma", "glm", "hermes", "minimax", "seed")
 
 def chat_of(template: str) -> Chat:
     model = tiny_model()
+    model.tokenizer.bos_token = "<|pad|>"
     model.tokenizer.chat_template = template
     return Chat(model)
 
