@@ -76,6 +76,8 @@ class Completion:
     unread: tuple[str, ...] = ()
     """Fields of the request that the model did not see, as `messages.reasoning_content`: its chat
     template ignores them."""
+    call_family: str = "hermes"
+    """The family in whose format the model was to write calls; a name in `call_formats.toml`."""
 
     @property
     def answer(self) -> str:

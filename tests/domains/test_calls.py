@@ -97,6 +97,7 @@ def test_arguments_that_are_nothing_are_none(arguments: str) -> None:
         "<tool_call><function=search><parameter=a>1</parameter><parameter=a>2</parameter>"
         "</function></tool_call>",
         "<tool_call>look around</tool_call>",
+        f"<tool_call>{elements(word=f'<tool_call>{elements()}</tool_call>')}</tool_call>",
     ],
 )
 def test_a_call_that_cannot_be_read_stays_text(text: str) -> None:

@@ -40,7 +40,7 @@ CALLS = {
 }
 UNREAD = {
     "kimi": "<|call|>functions.{{ c.function.name }}:0{{ c.function.arguments | tojson }}",
-    "mistral": "[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}",
+    "arrow": "-> {{ c.function.name }} {{ c.function.arguments | tojson }}",
     "python": "<tool_call>{{ c.function.name }}({{ c.function.arguments }})</tool_call>",
     "nothing": "",
 }

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import io
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ import pytest
 
 from helpers.agents import Scripted, agent, ask, played
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
+from rlanything.domains.base import Episode
 from rlanything.domains.calls import parse_calls
-from rlanything.records import Message, Task, ToolCall, Trajectory
+from rlanything.records import Completion, Message, Task, ToolCall, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_agent.asked import Asked, Denial
 from rlanything_agent.dialects.chat import ChatCompletions
@@ -84,6 +87,19 @@ def test_a_call_reaches_the_program_and_its_result_the_policy(says: str) -> None
     assert (two.follows, two.thread) == (0, 0)
     assert two.messages[1].calls == (ToolCall("search", '{"word": "zeugma"}'),)
     assert two.messages[2] == Message("tool", "a figure of speech")
+
+
+class Mistral(Scripted):
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        answers = super().respond(episodes, seeds)
+        return [replace(answer, call_family="mistral") for answer in answers]
+
+
+def test_calls_are_read_in_the_format_of_the_policys_family() -> None:
+    says = '[TOOL_CALLS]search[ARGS]{"word": "zeugma"}'
+    trajectory = run(with_tools, says, "A figure of speech.", policy=Mistral())
+    assert trajectory.outcome == 1
+    assert trajectory.steps[0].action == 'search({"word": "zeugma"})'
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,8 @@ class Capabilities:
     repairs_programs: bool = False
     """Whether programs can be observed and repaired (`test_outputs`, `repair_prompt`), for
     selection methods with more than one answer per task (`rlanything eval --select`)."""
+    offers_tools: bool = False
+    """Whether its programs may offer functions to the policy."""
     whole_splits: tuple[str, ...] = ()
     """Splits that `rlanything eval` plays whole unless it is given a number of episodes."""
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from itertools import chain
 from typing import Any
 
 from rlanything.records import ToolCall
 from rlanything.strict_json import read_json
 from rlanything.surrogates import whole_characters
 
+HERMES = "hermes"
+"""The family whose format is used in words; this file reads it."""
 _MARKED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 _ELEMENT = re.compile(r"\s*<function=([^<>\n]+)>(.*)</function>\s*", re.DOTALL)
@@ -35,20 +40,39 @@ class Said:
     """Whether every call that was begun could be read."""
 
 
-def parse_calls(text: str, tools: Collection[Mapping[str, Any]]) -> Said:
-    """Returns the calls in an answer to a request that offered these functions. They may be marked
-    as by the Hermes and Qwen models, around JSON or around elements, or be JSON objects or elements
-    without other text. If one cannot be read, the whole text stays content.
+def parse_calls(text: str, tools: Collection[Mapping[str, Any]], family: str = HERMES) -> Said:
+    """Returns the calls in an answer to a request that offered these functions, in the format of a
+    family of models. If one cannot be read, the whole text stays content.
 
     `tools`: each with its `name` and `parameters`, a JSON schema for reading the values of
     elements."""
     schemas = {str(tool["name"]): tool.get("parameters") for tool in tools}
+    return _families()[family](text, schemas)
+
+
+def family_of(text: str, tools: Collection[Any], calls: tuple[ToolCall, ...]) -> str | None:
+    """Returns the family in whose format a text contains exactly these calls; None: none does."""
+    read = (each for each in _families() if parse_calls(text, tools, each).calls == calls)
+    return next(read, None)
+
+
+@cache
+def _families() -> dict[str, Callable[[str, Mapping[str, Any]], Said]]:
+    """Returns parsers by family; packages add mappings of them (`rlanything.call_formats`)."""
+    added = (each.load().items() for each in entry_points(group="rlanything.call_formats"))
+    return dict((*chain.from_iterable(added), (HERMES, _hermes)))
+
+
+def _hermes(text: str, schemas: Mapping[str, Any]) -> Said:
+    """Reads calls marked as by the Hermes and Qwen models, around JSON or around elements, and JSON
+    objects or elements without other text."""
     marked = _MARKED.findall(text)
     if marked:
         calls = [_call(block, schemas) for block in marked]
-        if None in calls:
-            return Said(text, (), readable=False)
         content = _MARKED.sub("", text).strip()
+        # A mark is left over if a value contained a whole call.
+        if None in calls or "</parameter>" in content:
+            return Said(text, (), readable=False)
         return Said(content, tuple(call for call in calls if call is not None))
     bare = text.strip()
     fenced = _FENCED.match(bare)
@@ -74,7 +98,7 @@ def call_of(name: str, arguments: str) -> ToolCall | None:
         given = read_json(arguments or "{}")
     except (ValueError, RecursionError):
         return None
-    return _written(name, given)
+    return written_call(name, given)
 
 
 def _call(text: str, schemas: Mapping[str, Any]) -> ToolCall | None:
@@ -92,7 +116,7 @@ def _json_call(text: str) -> ToolCall | None:
     given = said.get("arguments", said.get("parameters", {}))
     if isinstance(given, str):
         return call_of(said["name"], given)
-    return _written(said["name"], given)
+    return written_call(said["name"], given)
 
 
 def _element_call(text: str, schemas: Mapping[str, Any]) -> ToolCall | None:
@@ -111,9 +135,9 @@ def _element_call(text: str, schemas: Mapping[str, Any]) -> ToolCall | None:
         if parameter in given:
             return None
         kind = known.get(parameter) if isinstance(known, Mapping) else None
-        given[parameter] = _value(value, _types(kind))
+        given[parameter] = typed_value(value, kind)
         place = match.end()
-    return None if inner[place:].strip() else _written(name, given)
+    return None if inner[place:].strip() else written_call(name, given)
 
 
 def _types(schema: Any) -> set[str]:
@@ -132,8 +156,9 @@ def _types(schema: Any) -> set[str]:
     return types
 
 
-def _value(text: str, types: set[str]) -> Any:
-    """Returns a parameter's value in one of these types if possible, else its text."""
+def typed_value(text: str, schema: Any) -> Any:
+    """Returns a parameter's value in a type of its schema if possible, else its text."""
+    types = _types(schema)
     word = text.strip().lower()
     if word in _NOTHING and "null" in types:
         return None
@@ -148,7 +173,8 @@ def _value(text: str, types: set[str]) -> Any:
         return text
 
 
-def _written(name: str, given: Any) -> ToolCall | None:
+def written_call(name: str, given: Any) -> ToolCall | None:
+    """Returns a call with these arguments; None if they are not a JSON object."""
     if given is None:
         given = {}
     if not isinstance(given, dict):

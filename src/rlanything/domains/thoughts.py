@@ -12,6 +12,8 @@ class Reasoning:
 
     begins: str
     ends: str
+    call: str = ""
+    """Regular expression of a call that ends the reasoning too."""
 
     def opened_by(self, prompt: str) -> bool:
         """Returns whether the template has opened the block that the model continues."""
@@ -24,6 +26,8 @@ class Reasoning:
         `opened`: the prompt ended with the first mark. If that is unknown (a template may be
         invisible), a closing mark without an opening one implies it."""
         begins, ends = self.begins, self.ends
+        if self.call and (call := re.search(self.call, text)) and ends not in text[: call.start()]:
+            return call.start()
         reasoning, closed, _ = text.partition(ends)
         written_before = begins if opened or (closed and begins not in reasoning) else ""
         whole = written_before + text
@@ -37,18 +41,19 @@ class Reasoning:
 
 THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking")
 """Keys for reasoning in messages, of templates and of APIs."""
+_CALL = r"(?:<\|start\|>assistant(?:<\|channel\|>commentary)?|<\|channel\|>commentary|\A) to="
 THINK = Reasoning("<think>", "</think>")
 KNOWN = (
     THINK,
     Reasoning("[THINK]", "[/THINK]"),  # Magistral
     Reasoning("<seed:think>", "</seed:think>"),
     # gpt-oss writes in channels: all text before the final one is reasoning.
-    Reasoning("<|channel|>", "final<|message|>"),
+    Reasoning("<|channel|>", "final<|message|>", _CALL),
 )
 """Known pairs of marks; a model has the pair that its template or tokenizer names."""
 _MARKS = re.compile(
-    r"\n*(?:</?think>|\[/?THINK\]|</?seed:think>|<\|channel\|>(?:analysis|final)?<\|message\|>"
-    r"|<\|end\|>|<\|start\|>assistant)\n*"
+    r"\n*(?:</?think>|\[/?THINK\]|</?seed:think>"
+    r"|<\|channel\|>(?:analysis|commentary|final)?<\|message\|>|<\|end\|>|<\|start\|>assistant)\n*"
 )
 
 

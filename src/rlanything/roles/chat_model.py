@@ -117,6 +117,11 @@ class LocalChatModel:
         """Why the model can be shown no images; None: it can."""
         return self._model.no_vision_reason if self._model.vision is None else None
 
+    @property
+    def unknown_calls(self) -> bool:
+        """Whether its chat template writes calls in a format of no known family."""
+        return self._chat.template.unknown_calls
+
     def counted_separately(self) -> LocalChatModel:
         """Returns the same model with a usage count of its own, for another role."""
         return LocalChatModel(self._model, self.engine, self._chat.day, self._chat.options)

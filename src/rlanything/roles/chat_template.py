@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.text import ModelText
 from rlanything.records import Completion, Message, Messages, Step
-from rlanything.roles.template import ChatTemplate, find_reasoning
+from rlanything.roles.template import ChatTemplate, Prompt, find_reasoning
 from rlanything.roles.tools import Tools
 
 # Matches a whole run of backslashes, so that each run is read only once.
 _SCORE_LIKE = re.compile(r"(?<!\\)\\+(?=boxed)")
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A rendered chat that ends where the model is to answer."""
-
-    ids: tuple[int, ...]
-    text: str
-    images: tuple[str, ...] = ()
-    """Names of the images in it, in order."""
-    unread: tuple[str, ...] = ()
-    """Fields of the request that the prompt does not contain."""
 
 
 class Chat:
@@ -47,14 +35,14 @@ class Chat:
         self.day = day or datetime.now()
         self.options = dict(options or {})
         self._reasoning = find_reasoning(model)
-        self._template = ChatTemplate(model, self._reasoning, self.day, self.options)
+        self.template = ChatTemplate(model, self._reasoning, self.day, self.options)
         self.prompt((Message("user", "Hello."),))
 
     def read(self, completion: Completion, prompt: Prompt) -> Completion:
         """Returns the completion with the offset where its answer begins."""
         opened = self._reasoning.opened_by(prompt.text)
         start = self._reasoning.answer_start(completion.text, opened)
-        return replace(completion, answer_at=start) if start else completion
+        return replace(completion, answer_at=start, call_family=prompt.family)
 
     def prompt(
         self, messages: Messages, tools: Tools = (), options: Mapping[str, Any] | None = None
@@ -97,8 +85,7 @@ class Chat:
                 f"model {model.name!r} cannot be shown images: {model.no_vision_reason}; choose a "
                 "vision model, or have the domain show text"
             )
-        rendered = self._template.render(messages, tools, options)
-        return Prompt((), rendered.text, images, rendered.unread)
+        return replace(self.template.render(messages, tools, options), images=images)
 
     def _encode(self, text: str, images: Sequence[str]) -> list[int]:
         """Returns the token ids of a part of a rendered chat that contains these images."""

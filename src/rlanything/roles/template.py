@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from rlanything.domains.calls import parse_calls
+from rlanything.domains.calls import HERMES, family_of, parse_calls
 from rlanything.domains.thoughts import KNOWN, THINK, THOUGHT_KEYS, Reasoning
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import rendering
@@ -37,16 +37,22 @@ from rlanything.surrogates import whole_characters
 _CLOCK = re.compile(r"""strftime_now\s*\(\s*(["'])([^"']*)\1\s*\)""")
 _AN_ELEMENT = re.compile(r"</?[\w:-]+>")
 _A_CONTROL = re.compile(r"<[|｜].*[|｜]>")
+_A_BEGUN_MARK = re.compile(r"[<\[][^<>\[\]\s]*\Z")
 _ONE, _OTHER = "What is 7 x 6?", "It is 42."
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
-    """A chat as the model reads it."""
+class Prompt:
+    """A rendered chat that ends where the model is to answer."""
 
+    ids: tuple[int, ...]
     text: str
-    unread: tuple[str, ...]
-    """Fields of the request that the text does not contain."""
+    images: tuple[str, ...] = ()
+    """Names of the images in it, in order."""
+    unread: tuple[str, ...] = ()
+    """Fields of the request that the prompt does not contain."""
+    family: str = HERMES
+    """The family in whose format the model is to write calls."""
 
 
 def find_reasoning(model: ModelText) -> Reasoning:
@@ -108,14 +114,16 @@ class ChatTemplate:
             )
         self._special: re.Pattern[str] | None = None
         self._in_parts = model.vision is not None and self._shows_parts(model.vision)
+        self._names_calls = self.unknown_calls = False
+        self._family = self._find_family()
         marks = sorted(self._marks(reasoning), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, marks))) if marks else None
 
     def render(
         self, messages: Messages, tools: Tools = (), options: Mapping[str, Any] | None = None
-    ) -> Rendered:
-        """Returns a chat that ends where the model is to answer. `options`: further variables of
-        the template. Raises `ModelError` for a chat that the template refuses."""
+    ) -> Prompt:
+        """Returns the prompt of a chat, without its tokens. `options`: further variables of the
+        template. Raises `ModelError` for a chat that the template refuses."""
         more = dict(options or {})
         self._check_options(more)
         for name, value in more.items():
@@ -125,9 +133,9 @@ class ChatTemplate:
                     "run; leave it out"
                 )
         of_tools = tools or any(message.calls or message.role == "tool" for message in messages)
-        chat, offered = messages, tools
+        chat, offered, family = messages, tools, self._family
         if of_tools and not self._has_place_for(messages):
-            chat, offered = tools_in_words(messages, tools), ()
+            chat, offered, family = tools_in_words(messages, tools), (), HERMES
         try:
             turns = self._turns(self._fitted(chat))
             listed = template_tools(offered, self._harmless)
@@ -145,7 +153,7 @@ class ChatTemplate:
             unread += self._unshown(turns, listed, self._thought_key, "messages.reasoning_content")
         if _renames(messages):
             unread += self._unshown(turns, listed, "name", "messages.name")
-        return Rendered(text, tuple(unread))
+        return Prompt((), text, unread=tuple(unread), family=family)
 
     def _unshown(
         self, turns: list[dict[str, Any]], tools: list[dict[str, Any]] | None, key: str, field: str
@@ -197,12 +205,14 @@ class ChatTemplate:
                 waiting = [*enumerate(message.calls, calls)]
                 calls += len(waiting)
                 turn["tool_calls"] = [
-                    template_call(call, number, self._harmless) for number, call in waiting
+                    template_call(call, number, self._harmless, self._names_calls)
+                    for number, call in waiting
                 ]
             if message.role == "tool":
                 number, call = waiting.pop(0) if waiting else (calls, None)
-                turn["tool_call_id"] = call_id(number)
-                if name := message.name or (call.name if call else ""):
+                name = call.name if call else ""
+                turn["tool_call_id"] = self._harmless(call_id(number, name, self._names_calls))
+                if name := message.name or name:
                     turn["name"] = self._harmless(name)
             turns.append(turn)
         return turns
@@ -273,22 +283,34 @@ class ChatTemplate:
     def _shows_text(self) -> bool:
         return self._shows(1, _OTHER)
 
+    def _find_family(self) -> str:
+        """Returns the family in whose format the template writes calls; Hermes if it has none."""
+        for self._names_calls in (False, True):
+            written = self._written(1)
+            if family := family_of(written, [PROBE_TOOL], PROBE_CALLS[:1]):
+                return family
+            self.unknown_calls = json.loads(PROBE_CALLS[0].arguments)["word"] in written
+        return HERMES
+
     def _shows(self, calls: int, text: str = "") -> bool:
         """Whether the template renders this many calls of one message, and the text before them, in
         a format that can be parsed from an answer."""
+        said = parse_calls(self._written(calls, text), [PROBE_TOOL], self._family)
+        return said.calls == PROBE_CALLS[:calls] and text in said.content
+
+    def _written(self, calls: int, text: str = "") -> str:
+        """Returns a turn with this many calls, and text before them, as an answer writes it; empty
+        if the template does not render functions and results."""
         chat = probe(calls, text)
         tools = template_tools([PROBE_TOOL], str)
         if not shows_tools(self._tried(self._turns(chat), tools), calls):
-            return False
+            return ""
         plain = (chat[0], Message("assistant", "§"))
         with_calls = self._tried(self._turns(chat[:2]), tools, answering=False)
         without, _, after = self._tried(self._turns(plain), tools, answering=False).rpartition("§")
-        ended = _shared(with_calls[::-1], after[::-1])
-        written = with_calls[_shared(with_calls, without) : len(with_calls) - ended]
-        said = parse_calls(written, [PROBE_TOOL])
-        wanted = [(call.name, json.loads(call.arguments)) for call in PROBE_CALLS[:calls]]
-        read = [(call.name, json.loads(call.arguments)) for call in said.calls]
-        return read == wanted and text in said.content
+        # The turn's first mark may begin as other turns' does.
+        before = _A_BEGUN_MARK.sub("", without[: _shared(with_calls, without)])
+        return with_calls[len(before) :].removesuffix(after)
 
     def _tried(
         self,

@@ -64,11 +64,13 @@ def template_tools(tools: Tools, harmless: Callable[[str], str]) -> list[dict[st
     return [everywhere(_function(tool), harmless) for tool in tools] or None
 
 
-def template_call(call: ToolCall, number: int, harmless: Callable[[str], str]) -> dict[str, Any]:
+def template_call(
+    call: ToolCall, number: int, harmless: Callable[[str], str], named: bool = False
+) -> dict[str, Any]:
     """Returns a call in the format of chat templates, with parsed arguments. `number`: its index
     among the calls of the chat."""
     return {
-        "id": call_id(number),
+        "id": harmless(call_id(number, call.name, named)),
         "type": "function",
         "function": {
             "name": harmless(call.name),
@@ -77,10 +79,10 @@ def template_call(call: ToolCall, number: int, harmless: Callable[[str], str]) -
     }
 
 
-def call_id(number: int) -> str:
+def call_id(number: int, name: str, named: bool) -> str:
     """Returns the id of a call in a rendered chat: nine letters and digits, as Mistral's templates
-    demand. It replaces a program's own id, which may be random, so that rendering is repeatable."""
-    return f"call{number:05d}"
+    demand, or Kimi's with its name. It replaces a program's own, so rendering is repeatable."""
+    return f"functions.{name}:{number}" if named else f"call{number:05d}"
 
 
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +110,7 @@ PROBE_TOOL: Mapping[str, Any] = {
     },
 }
 PROBE_CALLS = tuple(
-    ToolCall("look_up", json.dumps({"word": word, "most": most}))
+    ToolCall("look_up", json.dumps({"most": most, "word": word}))
     for word, most in (("zeugma", 3), ("litotes", 4))
 )
 _PROBE_RESULTS = ("a figure of speech", "an understatement")

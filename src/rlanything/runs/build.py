@@ -242,8 +242,16 @@ def build_policy(
     key: str = "policy",
 ) -> LanguagePolicy:
     """Builds the policy over a chat model, sampling at `temperature`; `key`: the role's in the
-    recipe, for messages. Raises `RecipeError` if the model cannot read required images."""
+    recipe, for messages. Raises `RecipeError` if the model cannot read required images, or writes
+    function calls that cannot be read."""
     _check_sight(key, chat_model, domain)
+    local = isinstance(chat_model, LocalChatModel)
+    if local and domain.capabilities.offers_tools and chat_model.unknown_calls:
+        raise RecipeError(
+            f"{key}.model: {chat_model.name!r} writes function calls in an unknown format; take "
+            "functions out of its chat_template.jinja, which has them described in words, or "
+            "choose another model"
+        )
     return LanguagePolicy(
         chat_model,
         domain,

@@ -80,7 +80,9 @@ class AgentDomain(TextDomain):
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities(rewrites_tasks=self._rewrites, shows_images=self._options.images)
+        return Capabilities(
+            rewrites_tasks=self._rewrites, shows_images=self._options.images, offers_tools=True
+        )
 
     def tasks(self, split: str, count: int, seed: int) -> list[Task]:
         if callable(self._tasks):

@@ -270,7 +270,7 @@ def _said(pending: Pending, completion: Completion) -> Said:
     """Returns an answer in the form that the program gets."""
     if not pending.asked.tools:
         return Said(completion.answer)
-    said = parse_calls(completion.answer, pending.asked.tools)
+    said = parse_calls(completion.answer, pending.asked.tools, completion.call_family)
     return Said(said.content, said.calls[:1], said.readable) if pending.asked.one_call else said
 
 
