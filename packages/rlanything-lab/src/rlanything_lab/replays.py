@@ -159,8 +159,9 @@ class ReplayJudge(StepJudge):
             measured,
             values=[self._values[one.id] for one in trajectories],
         )
-        spread = float(np.concatenate(signals.policy).std()) or 1.0
-        return replace(signals, policy=tuple(steps / spread for steps in signals.policy))
+        gains = [np.asarray(steps, dtype=np.float64) for steps in signals.policy]
+        spread = float(np.concatenate(gains).std()) or 1.0
+        return replace(signals, policy=tuple(steps / spread for steps in gains))
 
 
 def _judgement(before: float, after: float) -> Judgement:
