@@ -1,10 +1,10 @@
-"""What signals know of a step's measured advantage: writes a page.
+"""Compares signals that could train the policy with the measured advantage of steps: writes a page.
 
     python benchmarks/replays.py RUN [RUN ...] --out PAGE [--tasks 32] [--steps 300] [--replays 16]
         [--role judge]
 
-RUN: finished runs of one recipe that differ in their seed. The policy plays training tasks anew,
-before training and after it. From random steps it then continues several times, before the step and
+RUN: finished runs of one recipe with different seeds. The policy plays training tasks, before and
+after training. From random steps it then continues several times, before the step and
 after it: the difference of success is the step's measured advantage A. Every signal that could
 train the policy is compared with A. Changes no run.
 """
@@ -14,29 +14,29 @@ from __future__ import annotations
 import argparse
 import random
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from few import mean_of_few
+from signals import centred, correlation, plain_table
 
-from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings
-from rlanything.algorithm.signals import task_signals
+from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings, mean_score
 from rlanything.cluster.models import RoleSource
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe
-from rlanything.config.roles import role_key
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.engines.hf.choices import restricted_logprobs
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.progress import Progress
-from rlanything.records import Completion, Trajectory
+from rlanything.records import Completion, JudgedTrajectory, Trajectory
 from rlanything.roles.chat_model import ChatModel
+from rlanything.roles.judges.base import Judge, group_signals
+from rlanything.roles.judges.oracle import OracleJudge
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_chat_model, build_judge, build_policy
@@ -51,13 +51,13 @@ OPEN = FeedbackSettings(policy_window=(0.0, 1.0), judge_window=(0.0, 1.0))
 OUTCOME = OPEN.model_copy(update={"policy_reward": "outcome"})
 Rows = dict[str, dict[str, float]]
 """Measures by signal."""
-Scores = Mapping[str, Sequence[Sequence[int]]]
-"""Scores of the steps of each trajectory, [steps][m]."""
+Known = dict[tuple[int, int], float]
+"""A signal by trajectory and step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How much is measured."""
+    """The command's options."""
 
     tasks: int
     steps: int
@@ -112,9 +112,7 @@ def measure(
     for (t, i), at, then in zip(chosen, values[::2], values[1::2], strict=True):
         if at is not None and then is not None:
             steps.append(MeasuredStep(t, i, at.won, *advantage(at, then)))
-    signals = _signals(
-        recipe, domain, played, chat_model, (before, after), asked.role, seed, progress
-    )
+    signals = _signals(domain, played, chat_model, (before, after), asked.role, seed, progress)
     if phase == PHASES[1]:
         both = [models.served(RoleSource(r.acting, r.policy)).model for r in (after, before)]
         temperature = recipe.policy.temperature
@@ -134,12 +132,7 @@ def _random_steps(played: Sequence[Trajectory], count: int, seed: int) -> list[t
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-Known = dict[tuple[int, int], float]
-"""A signal by trajectory and step."""
-
-
 def _signals(
-    recipe: Recipe,
     domain: Domain,
     played: Sequence[Trajectory],
     chat_model: Callable[..., ChatModel],
@@ -148,53 +141,40 @@ def _signals(
     seed: int,
     progress: Progress,
 ) -> dict[str, Known]:
-    """Returns what could train the policy, for every step."""
-    nothing: Scores = {one.id: [()] * len(one.steps) for one in played}
-    labels = oracle_labels(domain, played)
-    oracle: Scores = {name: [(label,) for label in of_steps] for name, of_steps in labels.items()}
+    """Returns what could train the policy, for every step. `recipes`: before and after training."""
+    unjudged = [JudgedTrajectory(one, ((),) * len(one.steps)) for one in played]
+    state = OUTCOME.model_copy(update={"advantage": AdvantageConfig(name="state")})
     found = {
-        "outcome": _advantages(played, nothing, OUTCOME),
-        "outcome, same state (GiGPO)": _advantages(
-            played, nothing, OUTCOME.model_copy(update={"advantage": AdvantageConfig(name="state")})
-        ),
+        "outcome": _advantages(unjudged, OUTCOME),
+        "outcome, same state (GiGPO)": _advantages(unjudged, state),
     }
-    if len(labels) == len(played):
-        found["oracle's labels"] = _means(played, oracle)
-        found["oracle's labels, Eq. 1"] = _advantages(played, oracle, OPEN)
-    for name, source in zip(("untrained", "trained"), recipes, strict=True):
+    judges: dict[str, Judge] = {}
+    if len(oracle_labels(domain, played[:1])):
+        judges["oracle's labels"] = OracleJudge(domain, 1)
+    for name, source in zip(("untrained judge", "trained judge"), recipes, strict=True):
         config = source.judges[role]
-        judge = build_judge(config, domain, partial(chat_model, config, role), role_key(role))
+        judges[name] = build_judge(config, domain, partial(chat_model, config, role), role)
+    for name, judge in judges.items():
         count = judge.samples * sum(len(one.steps) for one in played)
-        with progress.phase(f"{name} judge", count, "judgements") as advance:
+        with progress.phase(name, count, "judgements") as advance:
             judged = judge.judge(played, seed, advance)
-        scores: Scores = {one.trajectory.id: one.scores for one in judged}
-        found[f"{name} judge"] = _means(played, scores)
-        found[f"{name} judge, Eq. 1"] = _advantages(played, scores, OPEN)
+        found[name] = {
+            (t, i): mean_score(step)
+            for t, one in enumerate(judged)
+            for i, step in enumerate(one.scores)
+        }
+        found[f"{name}, Eq. 1"] = _advantages(judged, OPEN)
     return found
 
 
-def _means(played: Sequence[Trajectory], scores: Scores) -> Known:
-    return {
-        (t, i): float(np.mean(step)) if len(step) else 0.0
-        for t, one in enumerate(played)
-        for i, step in enumerate(scores[one.id])
-    }
-
-
-def _advantages(played: Sequence[Trajectory], scores: Scores, settings: FeedbackSettings) -> Known:
+def _advantages(judged: Sequence[JudgedTrajectory], settings: FeedbackSettings) -> Known:
     by_task: dict[str, list[int]] = {}
-    for t, one in enumerate(played):
-        by_task.setdefault(one.task.id, []).append(t)
+    for t, one in enumerate(judged):
+        by_task.setdefault(one.trajectory.task.id, []).append(t)
     known: Known = {}
     for members in by_task.values():
-        group = [played[t] for t in members]
-        signals = task_signals(
-            [one.outcome for one in group],
-            [scores[one.id] for one in group],
-            settings,
-            [one.reward for one in group],
-            [[(step.observation, step.image) for step in one.steps] for one in group],
-        )
+        group = [judged[t] for t in members]
+        signals = group_signals(group, {"judge": group}, settings)
         for t, of_steps in zip(members, signals.policy, strict=True):
             known |= {(t, i): float(np.mean(given)) for i, given in enumerate(of_steps)}
     return known
@@ -215,22 +195,17 @@ def _log_ratio(
     return sums[0] - sums[1]
 
 
-def _centred(values: np.ndarray, groups: Sequence[str]) -> np.ndarray:
-    """Returns values [n] less the mean of their group."""
-    numbers = np.unique(np.array(groups), return_inverse=True)[1]
-    return values - (np.bincount(numbers, values) / np.bincount(numbers))[numbers]
-
-
 def _agreement(
     steps: Sequence[MeasuredStep], groups: Sequence[str], known: Known
 ) -> dict[str, float]:
     """Returns how a signal agrees with A over the measured steps, both less their task's mean."""
     at = [groups[step.trajectory] for step in steps]
-    gain = _centred(np.array([step.gain for step in steps]), at)
-    signal = _centred(np.array([known[step.trajectory, step.index] for step in steps]), at)
+    gain = centred(np.array([step.gain for step in steps]), at)
+    signal = centred(np.array([known[step.trajectory, step.index] for step in steps]), at)
     noise = float(np.mean([step.error**2 for step in steps]))
     reliable = max(0.0, 1 - noise / float(gain.var())) if gain.var() else 0.0
-    found = float(np.corrcoef(gain, signal)[0, 1]) if gain.std() and signal.std() else 0.0
+    pairs = [*zip(gain.tolist(), signal.tolist(), strict=True)]
+    found = float(np.nan_to_num(correlation(pairs)))
     sure = [n for n, step in enumerate(steps) if abs(step.gain) > 2 * step.error]
     agree = [gain[n] * signal[n] > 0 for n in sure if signal[n]]
     return {
@@ -247,35 +222,17 @@ def _facts(
     won = np.array([played[step.trajectory].outcome == 1 for step in steps])
     gain = np.array([step.gain for step in steps])
     error = np.array([step.error for step in steps])
-    centred = _centred(gain, [groups[step.trajectory] for step in steps])
+    differing = centred(gain, [groups[step.trajectory] for step in steps])
     clear = np.abs(gain) > 2 * error
     return {
         "success": float(np.mean([one.outcome == 1 for one in played])),
         "steps in lost episodes that gain": float((clear & (gain > 0))[~won].mean()),
         "steps in won episodes that cost": float((clear & (gain < 0))[won].mean()),
-        "standard deviation of A": max(0.0, float(centred.var() - np.mean(error**2))) ** 0.5,
+        "standard deviation of A": max(0.0, float(differing.var() - np.mean(error**2))) ** 0.5,
         "share of its variance that is not noise": max(
-            0.0, 1 - float(np.mean(error**2)) / max(float(centred.var()), 1e-12)
+            0.0, 1 - float(np.mean(error**2)) / max(float(differing.var()), 1e-12)
         ),
     }
-
-
-def table(runs: Sequence[Rows]) -> list[str]:
-    """A row for each signal: means over runs."""
-    names = list(runs[0])
-    columns = list(next(iter(runs[0].values())))
-    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for name in names:
-        cells = [_cell([run[name][column] for run in runs]) for column in columns]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
-
-
-def _cell(values: Sequence[float]) -> str:
-    interval = mean_of_few(values)
-    if interval is None:
-        return f"{values[0]:.2f}"
-    return f"{interval.estimate:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
 PAGE = """# What signals know of a step's worth: {ground}
@@ -317,8 +274,8 @@ def main() -> None:
     for phase in PHASES:
         measured = [measure(run, phase, asked, progress) for run in given.runs]
         facts = [{"": each[1]} for each in measured]
-        lines += [f"## {phase.capitalize()}", "", *table([each[0] for each in measured]), ""]
-        lines += [*table(facts), ""]
+        lines += [f"## {phase.capitalize()}", "", *plain_table([each[0] for each in measured]), ""]
+        lines += [*plain_table(facts), ""]
     given.out.write_text("\n".join(lines), encoding="utf-8")
     print(f"wrote {given.out}")
 

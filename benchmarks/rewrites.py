@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlanything.runs.open import open_run
-from rlanything_alfworld.dataset import FOLDERS, games_folder, held_out, read_game
+from rlanything_alfworld.dataset import FOLDERS, folder_name, games_folder, held_out, read_game
 from rlanything_alfworld.domain import PUBLISHED_GAMES
 from rlanything_alfworld.goal import Goal
 
@@ -33,12 +33,6 @@ class Rewrite:
     direction: str
     accuracies: tuple[float, float]
     """Success at the task before and at this one."""
-
-    @property
-    def name(self) -> str:
-        """What a published game of this goal in this room would be called, without its trial."""
-        room = Path(self.path).parent.parent.name.rpartition("-")[2]
-        return f"{self.goal.kind}-{self.goal.object}-None-{self.goal.receptacle}-{room}"
 
 
 def accepted(slots: Sequence[Mapping[str, Any]]) -> Iterator[Rewrite]:
@@ -58,7 +52,8 @@ def section(rewrites: Sequence[Rewrite], folder: Path, command: str) -> str:
         split: {each.name for each in (folder / FOLDERS[split]).iterdir()}
         for split in ("in_domain", "ood")
     }
-    inside = {split: sum(r.name in names for r in rewrites) for split, names in held.items()}
+    named = [folder_name(each.path, each.goal) for each in rewrites]
+    inside = {split: sum(name in names for name in named) for split, names in held.items()}
     tuned = sum(held_out(r.path, r.goal) for r in rewrites) - inside["in_domain"]
     harder = sum(r.direction == "harder" for r in rewrites)
     lines = [

@@ -16,13 +16,14 @@ import random
 import shlex
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import numpy.typing as npt
 from few import mean_of_few
 
 from rlanything.algorithm.feedback import (
@@ -116,14 +117,20 @@ def correlation(pairs: Sequence[tuple[float, float]]) -> float:
     return float(np.corrcoef(one, two)[0, 1]) if len(one) and one.std() and two.std() else np.nan
 
 
-def within(pairs: Sequence[tuple[float, float]], places: Sequence[tuple[int, ...]]) -> float:
+def centred(values: npt.ArrayLike, places: Sequence[Hashable]) -> Floats:
+    """Returns values [n, ...] less the mean of their place."""
+    numbers: dict[Hashable, int] = {}
+    at = np.array([numbers.setdefault(place, len(numbers)) for place in places], dtype=np.intp)
+    given = np.asarray(values, dtype=np.float64)
+    sums = np.zeros((len(numbers), *given.shape[1:]))
+    np.add.at(sums, at, given)
+    return given - (sums.T / np.bincount(at)).T[at]
+
+
+def within(pairs: Sequence[tuple[float, float]], places: Sequence[Hashable]) -> float:
     """The correlation of what differs from the mean of its place."""
-    numbers: dict[tuple[int, ...], int] = {}
-    at = [numbers.setdefault(place, len(numbers)) for place in places]
     values = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-    counts = np.bincount(at)
-    means = np.stack([np.bincount(at, each) / counts for each in values.T], axis=1)
-    return correlation([(float(a), float(b)) for a, b in values - means[at]])
+    return correlation([(float(a), float(b)) for a, b in centred(values, places)])
 
 
 def of_judge(pairs: Sequence[tuple[float, int, int]], count: int) -> dict[str, float]:

@@ -23,6 +23,7 @@ from rlanything.algorithm.feedback import (
     integrated_feedback,
     mean_score,
 )
+from rlanything.algorithm.options import FunctionConfig
 from rlanything.algorithm.rewards import RewardInputs
 from rlanything.plugins import PluginError
 
@@ -131,17 +132,22 @@ def policy_advantages(inputs: AdvantageInputs) -> tuple[StepAdvantages, ...]:
     Raises `PluginError` for a missing input and for advantages that do not match the steps."""
     advantage = inputs.settings.advantage
     place = f"advantage {advantage.name}"
+    _check_needs(advantage, inputs)
     for name in advantage.needs:
-        given = getattr(inputs, name)
-        if given is None:
-            raise PluginError(f"{place} needs {name}, and there are none: choose another advantage")
         spare = name == "values"
-        if [len(row) - spare for row in given] != inputs.steps:
+        if [len(row) - spare for row in getattr(inputs, name)] != inputs.steps:
             raise ValueError(f"{place} needs {name} of every step: give [G][steps{' + 1' * spare}]")
     given = advantage.function(inputs)
     if len(given) != len(inputs.outcomes):
         raise PluginError(f"{place} returned {len(given)} trajectories of {len(inputs.outcomes)}")
     return tuple(_of_trajectory(place, row, of_steps, inputs) for row, of_steps in enumerate(given))
+
+
+def _check_needs(function: FunctionConfig, inputs: AdvantageInputs | RewardInputs) -> None:
+    for name in function.needs:
+        if getattr(inputs, name) is None:
+            given = f"{function.kind} {function.name} needs {name}, and there are none"
+            raise PluginError(f"{given}: choose another {function.kind}")
 
 
 def _of_trajectory(
@@ -186,10 +192,9 @@ def judge_advantages(
         )
         for outcome, steps in zip(outcomes, scores, strict=True)
     ]
-    reward = settings.judge_reward
-    if "grades" in reward.needs and grades is None:
-        raise PluginError(f"reward {reward.name} needs grades, and there are none: choose another")
-    given = reward.function(RewardInputs(outcomes, scores, feedback, grades))
+    reward, inputs = settings.judge_reward, RewardInputs(outcomes, scores, feedback, grades)
+    _check_needs(reward, inputs)
+    given = reward.function(inputs)
     if [list(map(len, steps)) for steps in given] != [list(map(len, steps)) for steps in scores]:
         raise PluginError(f"reward {reward.name}: return an advantage for each judgement")
     return tuple(map(tuple, given))

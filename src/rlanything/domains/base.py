@@ -342,10 +342,8 @@ class Domain(ABC):
         must end in a grade from `\boxed{0}` to `\boxed{10}`. By default, the judge's prompt with
         another question after its own."""
         *before, last = self.judge_prompt(task, steps)
-        return (
-            *before,
-            replace(last, content=f"{last.content}\nDo not answer that. {VALUE_QUESTION}"),
-        )
+        content = f"{last.content}\nDo not answer that. {VALUE_QUESTION}"
+        return (*before, replace(last, content=content))
 
     @abstractmethod
     def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:

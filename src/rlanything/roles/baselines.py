@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rlanything.domains.base import Domain, DomainError, Episode
 from rlanything.records import Completion
@@ -31,18 +31,6 @@ class RandomAgent(_Forgetful):
             action = random.Random(seed).choice(episode.observation.choices)
             answers.append(Completion.unsampled(f"{self._marker} {action}"))
         return answers
-
-
-class FixedAgent(_Forgetful):
-    """Plays given responses, one per episode, to learn their outcomes."""
-
-    def __init__(self, responses: Mapping[str, str]) -> None:
-        """`responses`: response by episode id."""
-        self._responses = responses
-
-    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        del seeds
-        return [Completion.unsampled(self._responses[episode.id]) for episode in episodes]
 
 
 class ExpertAgent(_Forgetful):

@@ -42,6 +42,8 @@ class Chat:
         """Returns the completion with the offset where its answer begins."""
         opened = self._reasoning.opened_by(prompt.text)
         start = self._reasoning.answer_start(completion.text, opened)
+        if (start, prompt.family) == (completion.answer_at, completion.call_family):
+            return completion
         return replace(completion, answer_at=start, call_family=prompt.family)
 
     def prompt(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
@@ -29,6 +29,27 @@ class Agent(Protocol):
     def release_cache(self) -> None:
         """Drops what is cached for the episodes: all have ended."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAgent:
+    """Repeats recorded responses; where a record ends, another agent continues its episode."""
+
+    recorded: Mapping[str, Sequence[Completion]]
+    """Responses by episode id."""
+    then: Agent | None = None
+    """None if no episode outlasts its record."""
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        left = [self.recorded[each.id][len(each.steps) :] for each in episodes]
+        new = [i for i, responses in enumerate(left) if not responses]
+        asked = [episodes[i] for i in new], [seeds[i] for i in new]
+        answers = iter(self.then.respond(*asked) if new and self.then else ())
+        return [responses[0] if responses else next(answers) for responses in left]
+
+    def release_cache(self) -> None:
+        if self.then is not None:
+            self.then.release_cache()
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,11 +95,17 @@ def held_out(path: str, goal: Goal) -> bool:
     """Returns whether a goal in the room of a downloaded `train` game makes a task of another
     split: of `tune` by its name, or one that `in_domain` contains."""
     folder = Path(path).parent.parent
-    room = folder.name.rpartition("-")[2]
-    name = f"{goal.kind}-{goal.object}-None-{goal.receptacle}-{room}"
+    name = folder_name(path, goal)
     if folder.parent.name != FOLDERS["train"] or _of_tune(folder.name):
         return False
     return _of_tune(name) or (folder.parent.parent / FOLDERS["in_domain"] / name).is_dir()
+
+
+def folder_name(path: str, goal: Goal) -> str:
+    """Returns the name of the folder of a downloaded task that asks for a goal in the room of the
+    game at `path`."""
+    room = Path(path).parent.parent.name.rpartition("-")[2]
+    return f"{goal.kind}-{goal.object}-None-{goal.receptacle}-{room}"
 
 
 def _task(trial: Path, kinds: Sequence[str]) -> Task | None:

@@ -16,12 +16,14 @@ import numpy as np
 
 from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings
 from rlanything.algorithm.signals import TaskSignals, task_signals
-from rlanything.domains.base import Domain, Episode
-from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Trajectory
+from rlanything.domains.base import Domain
+from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
 from rlanything.roles.judges.base import JudgeError, OnJudgements, StepJudge
-from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
+from rlanything.rollout.episodes import Agent, RecordedAgent, RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
+
+PARALLEL_EPISODES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,6 @@ class Replayer:
     """K, the number of times that each state is continued."""
     max_steps: int
     """Length at which an episode is lost, recorded steps included."""
-    parallel_episodes: int = 128
-    lockstep: bool = True
 
     def values(
         self,
@@ -67,22 +67,21 @@ class Replayer:
             for key, (trajectory, i) in zip(keys, states, strict=True)
             if i < len(trajectory.steps)
         }
-        recorded: dict[str, Sequence[Step]] = {}
+        recorded: dict[str, list[Completion]] = {}
         requests: list[RolloutRequest] = []
         for number, (trajectory, i) in enumerate(live.values()):
             for k in range(self.replays):
                 name = f"replay/{number}/{k}"
-                recorded[name] = trajectory.steps[:i]
+                recorded[name] = [step.completion for step in trajectory.steps[:i]]
                 own = derive(seed, trajectory.id, i, k)
                 requests.append(RolloutRequest(name, trajectory.task, own))
         played = rollout(
-            _Continuing(self.agent, recorded),
+            RecordedAgent(recorded, self.agent),
             self.environments,
             requests,
             self.max_steps,
-            self.parallel_episodes,
+            PARALLEL_EPISODES,
             on_episodes,
-            self.lockstep,
         )
         outcomes: dict[int, list[int]] = {}
         for episode in played.trajectories:
@@ -172,26 +171,3 @@ def _judgement(before: float, after: float) -> Judgement:
 def _key(trajectory: Trajectory, steps: int) -> tuple[str, ...]:
     ended = (trajectory.id,) if steps == len(trajectory.steps) else ()
     return (trajectory.task.id, *(step.response for step in trajectory.steps[:steps]), *ended)
-
-
-class _Continuing:
-    """Answers as recorded for as long as there is a record, then as the agent."""
-
-    def __init__(self, agent: Agent, recorded: dict[str, Sequence[Step]]) -> None:
-        self._agent = agent
-        self._recorded = recorded
-
-    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        """Returns one response per episode."""
-        records = [self._recorded[episode.id] for episode in episodes]
-        new = [i for i, episode in enumerate(episodes) if len(episode.steps) >= len(records[i])]
-        asked = self._agent.respond([episodes[i] for i in new], [seeds[i] for i in new])
-        answers = iter(asked)
-        fresh = set(new)
-        return [
-            next(answers) if i in fresh else records[i][len(episode.steps)].completion
-            for i, episode in enumerate(episodes)
-        ]
-
-    def release_cache(self) -> None:
-        self._agent.release_cache()

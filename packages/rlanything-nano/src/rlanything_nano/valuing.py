@@ -7,37 +7,12 @@ the policy continues from there.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from rlanything.domains.base import Episode
 from rlanything.records import Completion, Trajectory
-from rlanything.rollout.episodes import Agent, RolloutRequest
+from rlanything.rollout.episodes import Agent, RecordedAgent, RolloutRequest
 from rlanything.seeds import derive
 from rlanything_nano.teaching import StepPlan
-
-
-@dataclass(frozen=True, slots=True)
-class Continuing:
-    """An agent that repeats the beginning of an episode, then lets another one continue."""
-
-    agent: Agent
-    begun: Mapping[str, Sequence[Completion]]
-    """The responses to repeat, by episode."""
-
-    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
-        given = [self.begun[episode.id][len(episode.steps) :] for episode in episodes]
-        asked = [i for i, left in enumerate(given) if not left]
-        answers = iter(
-            self.agent.respond([episodes[i] for i in asked], [seeds[i] for i in asked])
-            if asked
-            else ()
-        )
-        return [left[0] if left else next(answers) for left in given]
-
-    def release_cache(self) -> None:
-        self.agent.release_cache()
-
 
 Play = Callable[[Agent, Sequence[RolloutRequest]], Sequence[Trajectory]]
 """Plays episodes with an agent."""
@@ -64,7 +39,7 @@ def grades_of_states(
                 name = f"{t.id}/{i}/{k}"
                 begun[name] = [step.completion for step in t.steps[:i]]
                 requests.append(RolloutRequest(name, t.task, derive(plan.seed, "continued", name)))
-    won = {each.id: each.outcome == 1 for each in play(Continuing(agent, begun), requests)}
+    won = {each.id: each.outcome == 1 for each in play(RecordedAgent(begun, agent), requests)}
 
     def grade(t: Trajectory, i: int) -> int:
         wins = [won.get(f"{t.id}/{i}/{k}", False) for k in range(plan.continuations)]

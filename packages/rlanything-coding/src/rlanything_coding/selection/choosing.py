@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from rlanything.domains.base import Domain
 from rlanything.evaluation.selection import Choice
-from rlanything.records import JudgedTrajectory, Task, Trajectory
-from rlanything.roles.baselines import FixedAgent
+from rlanything.records import Completion, JudgedTrajectory, Task, Trajectory
 from rlanything.roles.judges.base import Judge
 from rlanything.roles.judges.unit_test import UnitTestJudge, test_in
 from rlanything.roles.policy import LanguagePolicy
-from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
+from rlanything.rollout.episodes import Agent, RecordedAgent, RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 from rlanything_coding.selection.alphacodium import alphacodium
@@ -106,7 +105,8 @@ def play_chosen(
         else:
             new[task] = attempt.task
     requests = [RolloutRequest(t, task, 0) for t, task in new.items() if t not in outcomes]
-    played = rollout(FixedAgent(chosen), environments, requests, 1, parallel_episodes)
+    recorded = {task: [Completion.unsampled(response)] for task, response in chosen.items()}
+    played = rollout(RecordedAgent(recorded), environments, requests, 1, parallel_episodes)
     outcomes |= {each.task.id: each.outcome for each in played.trajectories}
     return outcomes, [task.id for task in played.unplayable]
 
