@@ -23,7 +23,7 @@ from rlanything.domains.base import Domain, DomainError, Episode, RewriteRequest
 from rlanything.domains.registry import load_domain
 from rlanything.progress import Progress
 from rlanything.records import Completion, Step, Task, Trajectory
-from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
+from rlanything.rollout.episodes import Agent, RecordedAgent, RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_nano import plans
 from rlanything_nano.expert_teacher import PLAN, ExpertTeacher
@@ -32,7 +32,7 @@ from rlanything_nano.plans import build, teacher_of
 from rlanything_nano.slips import SLIPS
 from rlanything_nano.step_domains import StepDomainBuilder
 from rlanything_nano.teaching import StepPlan, StepTeacher
-from rlanything_nano.valuing import Continuing, grades_of_states
+from rlanything_nano.valuing import grades_of_states
 
 QUIET = Progress(Console(quiet=True))
 SMALL = replace(
@@ -170,7 +170,7 @@ def test_a_state_is_graded_by_what_the_policy_wins_from_there() -> None:
             for i, grade in states[:-1]:
                 begun = {"again": [step.completion for step in t.steps[:i]]}
                 asked = [RolloutRequest("again", t.task, 0)]
-                [again] = play(Continuing(expert, begun), asked)
+                [again] = play(RecordedAgent(begun, expert), asked)
                 assert again.steps[:i] == t.steps[:i]
                 assert grade == (10 if again.outcome == 1 else 0)
     assert {grade for states in graded for _, grade in states[:-1]} == {0, 10}
