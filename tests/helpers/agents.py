@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlanything.domains.base import Episode
-from rlanything.domains.requests import RequestsRefused
+from rlanything.domains.requests import RequestsRefused, TooLong
 from rlanything.records import Completion
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
 from rlanything.rollout.workers import EnvironmentPool
@@ -44,6 +44,21 @@ class Scripted:
     def _text(self, episode: Episode) -> str:
         texts = episode.task.data.get("says", ["yes"])
         return texts[min(len(episode.steps) + self.refused, len(texts) - 1)]
+
+
+class Narrow(Scripted):
+    """Refuses a chat with "long" in its first message as too long."""
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        requests = [episode.observation.request for episode in episodes]
+        long = {
+            i: TooLong("a prompt of 9 tokens is more than 8")
+            for i, request in enumerate(requests)
+            if request is not None and "long" in request.messages[0].content
+        }
+        if long:
+            raise RequestsRefused(long)
+        return super().respond(episodes, seeds)
 
 
 def agent(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.calling import SEARCH, asked
 from helpers.tiny import tiny_model
 from rlanything.domains.calls import parse_calls
 from rlanything.domains.thoughts import bare_thought
@@ -44,18 +45,6 @@ UNREAD = {
     "python": "<tool_call>{{ c.function.name }}({{ c.function.arguments }})</tool_call>",
     "nothing": "",
 }
-KINDS = {
-    "word": {"type": "string"},
-    "most": {"type": "integer"},
-    "exact": {"type": "boolean"},
-    "tags": {"type": "array"},
-    "more": {"type": "object"},
-}
-SEARCH = {
-    "name": "search",
-    "description": "Looks up.",
-    "parameters": {"type": "object", "properties": KINDS},
-}
 
 
 def chat_of(template: str, **options: Any) -> Chat:
@@ -66,11 +55,6 @@ def chat_of(template: str, **options: Any) -> Chat:
 
 def with_calls(call: str) -> str:
     return TOOLS + BEGIN + TURN.replace("CALL", call) + END
-
-
-def asked(*calls: ToolCall, text: str = "") -> tuple[Message, ...]:
-    results = [Message("tool", f"result {i}") for i in range(len(calls))]
-    return (Message("user", "Go."), Message("assistant", text, calls=calls), *results)
 
 
 NATIVE = {name: chat_of(with_calls(call)) for name, call in CALLS.items()}

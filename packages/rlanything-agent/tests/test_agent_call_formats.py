@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.agents import agent
+from helpers.calling import SEARCH, asked
 from helpers.tiny import tiny_model
 from rlanything.config.recipe import RecipeError
 from rlanything.config.roles import PolicyConfig
@@ -141,18 +142,6 @@ TURNS = (
     "{% for m in messages %}{{ '<|' ~ m.role ~ '|>' ~ m.content }}{% if m.tool_calls %}CALLS"
     "{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-KINDS = {
-    "word": {"type": "string"},
-    "most": {"type": "integer"},
-    "exact": {"type": "boolean"},
-    "tags": {"type": "array"},
-    "more": {"type": "object"},
-}
-SEARCH = {
-    "name": "search",
-    "description": "Looks up.",
-    "parameters": {"type": "object", "properties": KINDS},
-}
 CUP = ToolCall("search", '{"word": "cup"}')
 UNESCAPED = ("function-gemma", "gemma", "glm", "hermes", "minimax", "seed")
 """Families whose values may not contain their own marks."""
@@ -168,11 +157,6 @@ def chat_of(template: str) -> Chat:
 @cache
 def chat_in(shape: str) -> Chat:
     return chat_of(TOOLS + TURNS.replace("CALLS", SHAPES[shape]))
-
-
-def asked(*calls: ToolCall, text: str = "") -> tuple[Message, ...]:
-    results = [Message("tool", f"result {i}") for i in range(len(calls))]
-    return (Message("user", "Go."), Message("assistant", text, calls=calls), *results)
 
 
 def written(shape: str, *calls: ToolCall, text: str = "") -> str:

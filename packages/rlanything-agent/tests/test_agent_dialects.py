@@ -16,11 +16,11 @@ import httpx2
 import openai
 import pytest
 
-from helpers.agents import Scripted, agent, ask, played
+from helpers.agents import Narrow, Scripted, agent, ask, played
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
 from helpers.scripted import ScriptedEngine
 from helpers.tiny import tiny_model
-from rlanything.domains.requests import PromptTokens, RequestsRefused, TooLong
+from rlanything.domains.requests import PromptTokens, RequestsRefused
 from rlanything.engines.base import Sampling
 from rlanything.records import Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
@@ -335,17 +335,6 @@ def test_a_program_that_only_counts_tokens_asked_nothing(monkeypatch: pytest.Mon
 
 
 def test_errors_have_the_form_of_their_dialect() -> None:
-    class Narrow(Scripted):
-        def respond(self, episodes: Any, seeds: Any) -> Any:
-            long = {
-                i: TooLong("a prompt of 9 tokens is more than 8")
-                for i, episode in enumerate(episodes)
-                if "long" in episode.observation.request.messages[0].content
-            }
-            if long:
-                raise RequestsRefused(long)
-            return super().respond(episodes, seeds)
-
     async def solve(task: Task, client: Any) -> bool:
         chat: Any = [{"role": "user", "content": "a long one"}]
         hi: Any = [{"role": "user", "content": "Hi"}]

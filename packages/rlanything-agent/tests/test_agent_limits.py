@@ -11,8 +11,7 @@ import openai
 import PIL.Image
 import pytest
 
-from helpers.agents import Scripted, agent, ask, played
-from rlanything.domains.requests import RequestsRefused, TooLong
+from helpers.agents import Narrow, agent, ask, played
 from rlanything.records import Task
 from rlanything_agent.asked import Denial
 from rlanything_agent.dialects.chat import ChatCompletions
@@ -54,17 +53,6 @@ def test_a_large_request_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_chat_that_is_too_long_is_refused_with_the_code_that_clients_know() -> None:
-    class Narrow(Scripted):
-        def respond(self, episodes: Any, seeds: Any) -> Any:
-            long = {
-                i: TooLong("a prompt of 9 tokens is more than 8")
-                for i, episode in enumerate(episodes)
-                if "long" in episode.observation.request.messages[0].content
-            }
-            if long:
-                raise RequestsRefused(long)
-            return super().respond(episodes, seeds)
-
     async def solve(task: Task, client: Any) -> bool:
         with pytest.raises(openai.BadRequestError, match="maximum context length") as refused:
             await ask(client, "a long one")
