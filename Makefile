@@ -86,7 +86,7 @@ evidence: setup ## rewrite benchmarks/ablation.md: five arms, five seeds, small 
 # On AlfWorld's own games, which RLANYTHING_ALFWORLD_DATA names; what is in runs/published is kept.
 published: setup ## rewrite benchmarks/alfworld-published.md and -arms.md: published games, five seeds and five arms (a day)
 	$(BIN)/python benchmarks/learning.py alfworld-published --parallel 2 --keep runs/published/policy_judge_env --page alfworld-published
-	$(BIN)/python benchmarks/rewrites.py runs/published/policy_judge_env/seed-* --page benchmarks/alfworld-published.md
+	$(BIN)/python benchmarks/rewrites.py runs/published/policy_judge_env/seed-[0-9] --page benchmarks/alfworld-published.md
 	$(BIN)/rlanything ablate alfworld-published --arms components --seeds 3 \
 	  --out runs/published --page benchmarks/alfworld-published-arms.md
 

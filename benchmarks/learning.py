@@ -46,6 +46,7 @@ from rlanything.runs.summary import (
 )
 from rlanything_lab.ablation.curves import metric, write_curves
 from rlanything_lab.ablation.grid import MAY_DIFFER
+from rlanything_lab.ablation.page import sections_of
 
 HERE = Path(__file__).parent
 EVENTS = ("proposed", "accepted", "rejected")
@@ -65,8 +66,6 @@ GROUND = {
     "osworld": "generated desktop tasks",
 }
 """Name of a domain's tasks in a page's title, as docs/evidence.md has it."""
-SECTION = "\n## "
-"""Begins what other benchmarks have added to a page."""
 
 
 @dataclass(frozen=True)
@@ -371,9 +370,7 @@ def main() -> None:
     lines = page(recipe, arguments, runs[:count], runs[count:], choices)
     name = arguments.page or recipe.name
     path = HERE / f"{name}.md"
-    old = path.read_text(encoding="utf-8") if path.exists() else ""
-    kept = old[old.index(SECTION) :] if SECTION in old else ""
-    path.write_text("\n".join(lines) + kept, encoding="utf-8")
+    path.write_text("\n".join(lines) + sections_of(path), encoding="utf-8")
     stores = {(each.name,): each.store for each in runs}
     write_curves(HERE / f"{name}.csv", stores, ["run"], recipe.evaluation.splits)
 

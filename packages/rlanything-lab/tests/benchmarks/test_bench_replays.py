@@ -1,4 +1,4 @@
-"""What benchmarks/replays.py measures."""
+"""Tests of benchmarks/replays.py."""
 
 from __future__ import annotations
 

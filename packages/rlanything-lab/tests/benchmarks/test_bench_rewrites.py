@@ -1,4 +1,4 @@
-"""What benchmarks/rewrites.py says of accepted rewrites."""
+"""Tests of benchmarks/rewrites.py."""
 
 from __future__ import annotations
 

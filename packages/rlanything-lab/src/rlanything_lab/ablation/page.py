@@ -22,7 +22,7 @@ from rlanything_lab.ablation.grid import Cell
 from rlanything_lab.ablation.results import Results
 from rlanything_lab.ablation.table import difference_lines, gain_lines, markdown, value_lines
 
-FIXED = "\n## Fixed before the runs\n"
+SECTION = "\n## "
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,7 @@ def write_page(
     figure: Path | None = None,
 ) -> Path:
     """Writes the page, and the curves next to it as CSV; returns the path of the curves. `stores`:
-    by arm and seed; `figure`: shown on the page. What the page had from the heading `FIXED` on is
-    kept: a plan that was written before the runs."""
+    by arm and seed; `figure`: shown on the page. The page keeps its `sections_of`."""
     curves = path.with_suffix(".csv")
     splits = cells[0].recipe.evaluation.splits
     write_curves(curves, stores, ["arm", "seed"], splits)
@@ -55,10 +54,16 @@ def write_page(
         lines += ["", f"![Gains and curves of every arm]({_beside(path, figure)})"]
     lines += _along(arms, stores, splits)
     lines += ["", f"Every iteration of every run: [{curves.name}]({curves.name}).", ""]
-    old = path.read_text(encoding="utf-8") if path.is_file() else ""
-    fixed = old[old.index(FIXED) :] if FIXED in old else ""
-    path.write_text("\n".join(lines) + fixed, encoding="utf-8")
+    path.write_text("\n".join(lines) + sections_of(path), encoding="utf-8")
     return curves
+
+
+def sections_of(path: Path) -> str:
+    """Returns a page from its first heading of the second level on, such as a plan fixed before the
+    runs, or sections that other benchmarks added; empty without one. Pages of runs write none."""
+    page = path.read_text(encoding="utf-8") if path.is_file() else ""
+    _, heading, rest = page.partition(SECTION)
+    return heading + rest
 
 
 def _beside(page: Path, figure: Path) -> str:
