@@ -18,7 +18,7 @@ from helpers.tiny import plain_logits, tiny_model, tiny_tokenizer
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.loading import tokenizer_place
 from rlanything.engines.hf.model import has_adapters, load_model
-from rlanything.planning.assumptions import tokenizer_of
+from rlanything_planning.assumptions import tokenizer_of
 
 Weights = dict[str, torch.Tensor]
 IDS = [20, 30, 40, 50, 60]

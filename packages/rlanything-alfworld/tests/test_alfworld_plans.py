@@ -6,10 +6,10 @@ import pytest
 
 from helpers.plans import values
 from rlanything.config.recipe import Recipe, load_recipe
-from rlanything.planning.assumptions import assume, prompt_lengths
-from rlanything.planning.plan import make_plan
-from rlanything.planning.workload import workloads
 from rlanything_alfworld.domain import AlfWorld
+from rlanything_planning.assumptions import assume, prompt_lengths
+from rlanything_planning.plan import make_plan
+from rlanything_planning.workload import workloads
 
 HOST = ["environment_seconds=0"]
 

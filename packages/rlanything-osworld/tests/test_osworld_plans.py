@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlanything.config.recipe import load_recipe
-from rlanything.planning.plan import make_plan
+from rlanything_planning.plan import make_plan
 
 
 def test_the_papers_recipe_for_desktops_is_planned_without_its_data_or_an_assumption() -> None:
