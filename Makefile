@@ -285,7 +285,8 @@ $(VLLM)/.installed: packages/rlanything-vllm/requirements-vllm.txt pyproject.tom
 	  --requirement packages/rlanything-vllm/requirements-vllm.txt
 	@echo "[3/3] rlanything"
 	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld \
-	  --editable packages/rlanything-vllm --editable packages/rlanything-nano
+	  --editable packages/rlanything-vllm --editable packages/rlanything-nano \
+	  --editable packages/rlanything-planning
 	@$(VLLM)/bin/python tests/helpers/lone_torchvision.py
 	@touch $@
 
