@@ -33,8 +33,8 @@ def test_an_accuracy_at_the_bound_is_none_beyond_it_where_rollouts_are_missing()
     )
     scheduled = ScheduledTask("s", Task("s", ""), False)
     group = RolloutGroup(scheduled, members, signals.accuracy, signals, unplayable=13)
-    assert group.proven_accuracy == 12 / 60
-    assert direction(group.proven_accuracy, 0.2, 0.8) is None
+    assert group.bounds == (12 / 60, 25 / 60)
+    assert direction(group.bounds[0], 0.2, 0.8) is None
 
 
 def test_nothing_can_be_shuffled():

@@ -32,15 +32,21 @@ class RolloutGroup:
     """Share of the trajectories that were won."""
     signals: TaskSignals
     unplayable: int = 0
-    """Number of rollouts that could not be played and are missing here."""
+    """Number of rollouts that could not be played to their end and are missing here."""
 
     @property
-    def proven_accuracy(self) -> float:
-        """Accuracy for the curriculum: an unplayable rollout counts as lost."""
+    def bounds(self) -> tuple[float, float]:
+        """Accuracy if the missing rollouts had been lost, and if they had been won."""
         if not self.unplayable:
-            return self.accuracy
+            return self.accuracy, self.accuracy
         won = sum(member.trajectory.outcome == 1 for member in self.judged)
-        return won / (len(self.judged) + self.unplayable)
+        total = len(self.judged) + self.unplayable
+        return won / total, (won + self.unplayable) / total
+
+    @property
+    def compares(self) -> bool:
+        """Whether it may train: a single rollout left of several has nothing to compare with."""
+        return len(self.judged) > 1 or not self.unplayable
 
     @property
     def trajectories(self) -> list[Trajectory]:

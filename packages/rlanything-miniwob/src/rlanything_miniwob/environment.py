@@ -86,6 +86,8 @@ class PageEpisode:
         self._browser = browser
         self._spec = spec
         self._done: list[Action] = []
+        self.restored = False
+        """Whether the last action found its page as the episode had left it."""
         self.ended = False
         """Whether others may have its page: this episode no longer needs it."""
 
@@ -97,7 +99,14 @@ class PageEpisode:
     def act(self, action: Action) -> PageState:
         """Carries out an action and returns the state after it. Raises `InvalidAction`; the action
         then does not count as part of the episode."""
-        state = self._browser_call(lambda: _carry_out(self._restored_page(action), action))
+
+        def carried_out() -> PageState:
+            self.restored = False
+            page = self._restored_page(action)
+            self.restored = True
+            return _carry_out(page, action)
+
+        state = self._browser_call(carried_out)
         self._done.append(action)
         self.ended = state.done
         return state
@@ -312,9 +321,11 @@ class MiniWobEnvironment:
         except InvalidAction as reason:
             return self._invalid_step(text, str(reason))
         except BrowserDied as fault:
-            # It also fails in new browsers: the action causes the failure, and loses the episode.
+            # Several browsers were tried. If the last one died before the action, as it repeated
+            # what had worked before, nothing says that the action is to blame.
             reason = f"the page failed at {text!r} ({first_line(fault)})"
-            raise EpisodeError(self._task.id, reason, lost=True) from fault
+            lost = self._episode.restored
+            raise EpisodeError(self._task.id, reason, lost=lost) from fault
         if state.done:
             outcome = 1 if state.reward == 1 else -1
             ending = Observation("The task is over.")
