@@ -21,7 +21,6 @@ from rlanything.records import Completion, Task
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, faults, rollout
 from rlanything.rollout.workers import EnvironmentPool
 
-
 MASKED = "masked, because the environment failed through no doing of the policy's"
 
 

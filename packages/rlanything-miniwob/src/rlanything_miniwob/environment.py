@@ -86,8 +86,8 @@ class PageEpisode:
         self._browser = browser
         self._spec = spec
         self._done: list[Action] = []
-        self.restored = False
-        """Whether the last action found its page as the episode had left it."""
+        self.began = False
+        """Whether the last browser started the page, before any action."""
         self.ended = False
         """Whether others may have its page: this episode no longer needs it."""
 
@@ -99,14 +99,7 @@ class PageEpisode:
     def act(self, action: Action) -> PageState:
         """Carries out an action and returns the state after it. Raises `InvalidAction`; the action
         then does not count as part of the episode."""
-
-        def carried_out() -> PageState:
-            self.restored = False
-            page = self._restored_page(action)
-            self.restored = True
-            return _carry_out(page, action)
-
-        state = self._browser_call(carried_out)
+        state = self._browser_call(lambda: _carry_out(self._restored_page(action), action))
         self._done.append(action)
         self.ended = state.done
         return state
@@ -157,6 +150,7 @@ class PageEpisode:
     def _restored_page(self, action: Action | None = None) -> Page:
         """Returns the page in the state in which the episode left it, including the clipboard if
         the episode is about to use it."""
+        self.began = False
         page, kept = self._acquire_page()
         used = any(map(_uses_clipboard, self._done))
         uses = action is not None and _uses_clipboard(action)
@@ -166,8 +160,10 @@ class PageEpisode:
             self._browser.empty_clipboard(self)
         if not kept:
             _reset_page(page, self._spec)
+            self.began = True
             for done in self._done:
                 _carry_out(page, done)
+        self.began = True
         return page
 
     def _acquire_page(self) -> tuple[Page, bool]:
@@ -321,11 +317,10 @@ class MiniWobEnvironment:
         except InvalidAction as reason:
             return self._invalid_step(text, str(reason))
         except BrowserDied as fault:
-            # Several browsers were tried. If the last one died before the action, as it repeated
-            # what had worked before, nothing says that the action is to blame.
+            # It also fails in new browsers. Actions reach nothing but the page, so they are to blame
+            # if it could be started.
             reason = f"the page failed at {text!r} ({first_line(fault)})"
-            lost = self._episode.restored
-            raise EpisodeError(self._task.id, reason, lost=lost) from fault
+            raise EpisodeError(self._task.id, reason, lost=self._episode.began) from fault
         if state.done:
             outcome = 1 if state.reward == 1 else -1
             ending = Observation("The task is over.")

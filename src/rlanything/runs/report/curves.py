@@ -14,7 +14,6 @@ from rlanything.runs.report.history import History
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import BALANCED, OUTCOME, judge_measures, level_of, success
 
-
 ACCURACIES = """
 SELECT accuracy, COUNT(*) FROM groups JOIN trajectories USING (iteration, task)
 WHERE iteration = ? AND NOT candidate GROUP BY task ORDER BY task"""
@@ -123,7 +122,8 @@ class Curves:
         recipe = json.loads(self._store.fact("recipe") or "{}")
         total = recipe.get("loop", {}).get("rollouts_per_task", 0)
         ends = (
-            [s + (fate - s) * max(0, total - n) / max(total, n) for s, n in rows] + [fate] * unplayed
+            [s + (fate - s) * max(0, total - n) / max(total, n) for s, n in rows]
+            + [fate] * unplayed
             for fate in (0.0, 1.0)
         )
         return widened(measured, *map(mean_over_tasks, ends))
