@@ -317,8 +317,8 @@ class MiniWobEnvironment:
         except InvalidAction as reason:
             return self._invalid_step(text, str(reason))
         except BrowserDied as fault:
-            # It also fails in new browsers. Actions reach nothing but the page, so they are to blame
-            # if it could be started.
+            # It also fails in new browsers. Actions reach nothing but the page, so they are to
+            # blame if it could be started.
             reason = f"the page failed at {text!r} ({first_line(fault)})"
             raise EpisodeError(self._task.id, reason, lost=self._episode.began) from fault
         if state.done:
