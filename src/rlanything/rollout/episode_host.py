@@ -43,6 +43,9 @@ class Play:
     seen: tuple[str, ...] = ()
     """In a replay: fingerprints of the answers to the reset and to each response, which must be
     the same again."""
+    ahead: bool = True
+    """Whether a program may get the reply before the play's turn. Not after a fault: it must be
+    clear which of several programs fails."""
 
 
 Answer: TypeAlias = Observation | StepResult | EpisodeError
@@ -99,7 +102,7 @@ class EpisodeHost:
         concurrently, and `play` then waits for them one by one. Never raises."""
         for play in plays:
             environment = self._environments.get(play.slot)
-            if isinstance(environment, AgentEnvironment) and not play.begin and play.responses:
+            if isinstance(environment, AgentEnvironment) and not play.begin and play.ahead:
                 (reply,) = play.responses
                 assert isinstance(reply, Reply)
                 environment.take(reply)

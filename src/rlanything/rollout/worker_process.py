@@ -72,9 +72,10 @@ class PooledEpisode:
         answered = tuple(self.responses[: len(self.seen) - 1]) if self.seen else ()
         return Owed(self, Play(self.slot, self.task, answered, begin=True, seen=tuple(self.seen)))
 
-    def last(self) -> Owed:
+    def last(self, ahead: bool) -> Owed:
         """Returns the play of its last response."""
-        return Owed(self, Play(self.slot, self.task, (self.responses[-1],), begin=False))
+        response = (self.responses[-1],)
+        return Owed(self, Play(self.slot, self.task, response, begin=False, ahead=ahead))
 
 
 @dataclass(slots=True)

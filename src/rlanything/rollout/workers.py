@@ -167,7 +167,7 @@ class EnvironmentPool:
             elif episode.replaying:
                 episode.awaited = True
             else:
-                plays.append(episode.last())
+                plays.append(episode.last(ahead=True))
         self._play(plays)
 
     def collect(self) -> dict[int, Answer]:
@@ -235,7 +235,7 @@ class EnvironmentPool:
         else:
             episode.failed_replays, episode.replaying = 0, False
             if episode.awaited:
-                self._play([episode.last()])
+                self._play([episode.last(ahead=False)])
 
     def _count_fault(self, owed: Owed, reason: str, deadly: bool = False) -> None:
         """Counts a fault of unknown cause, and gives the episode up after `MAX_FAULTS`: as lost if
