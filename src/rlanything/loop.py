@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlanything.algorithm.curriculum import Candidate, Pool, direction
+from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
 from rlanything.engines.base import Engine
@@ -32,8 +32,7 @@ class IterationResult:
     """Name of the role that acted."""
     groups: list[RolloutGroup] = field(default_factory=list)
     failures: tuple[EpisodeError, ...] = ()
-    """Errors of rollouts that could not be played to their end (infrastructure, not the policy);
-    `masked` tells those that had begun."""
+    """Errors of rollouts that could not be played to their end (infrastructure, not the policy)."""
     crashes: tuple[EpisodeError, ...] = ()
     """Errors that the policy's own response caused; these episodes count as losses."""
     accepted: list[str] = field(default_factory=list)
@@ -49,13 +48,9 @@ class IterationResult:
 
     @property
     def trainable_groups(self) -> list[RolloutGroup]:
-        """The groups that may train: all except those of rejected candidates, and those with one
-        rollout left of several."""
-        return [
-            g
-            for g in self.groups
-            if g.compares and (not g.scheduled.candidate or g.scheduled.slot in self.accepted)
-        ]
+        """The groups that may train: no rejected candidate's, and none with one rollout left."""
+        accepted, groups = self.accepted, [group for group in self.groups if group.compares]
+        return [g for g in groups if not g.scheduled.candidate or g.scheduled.slot in accepted]
 
 
 @dataclass(slots=True)
@@ -172,14 +167,10 @@ class Loop:
         parents: list[float] = []
         for group in result.groups:
             slot = self.pool.slot(group.scheduled.slot)
-            wanted, if_won = (
-                direction(accuracy, settings.alpha_low, settings.alpha_high)
-                for accuracy in group.bounds
-            )
+            wanted = group.direction(settings.alpha_low, settings.alpha_high)
             # Only for sampled tasks (Algorithm 2, line 28), not for a candidate just accepted.
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
-            # Missing rollouts must not decide it.
-            if asked and wanted and wanted == if_won and slot.usable and sampled:
+            if asked and wanted and slot.usable and sampled:
                 request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.judged)
                 requests.append(request)
                 parents.append(group.bounds[wanted == "easier"])

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rlanything.algorithm.curriculum import direction
 from rlanything.algorithm.signals import TaskSignals
-from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
+from rlanything.records import Direction, JudgedTrajectory, Sample, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,12 @@ class RolloutGroup:
         won = sum(member.trajectory.outcome == 1 for member in self.judged)
         total = len(self.judged) + self.unplayable
         return won / total, (won + self.unplayable) / total
+
+    def direction(self, alpha_low: float, alpha_high: float) -> Direction | None:
+        """Returns the direction in which the task should move; None if it should stay, or if that
+        depends on missing rollouts."""
+        if_lost, if_won = (direction(bound, alpha_low, alpha_high) for bound in self.bounds)
+        return if_lost if if_lost == if_won else None
 
     @property
     def compares(self) -> bool:
