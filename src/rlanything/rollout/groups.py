@@ -47,8 +47,9 @@ class RolloutGroup:
     def direction(self, alpha_low: float, alpha_high: float) -> Direction | None:
         """Returns the direction in which the task should move; None if it should stay, or if that
         depends on missing rollouts."""
-        if_lost, if_won = (direction(bound, alpha_low, alpha_high) for bound in self.bounds)
-        return if_lost if if_lost == if_won else None
+        lowest, highest = self.bounds
+        if_lost = direction(lowest, alpha_low, alpha_high)
+        return if_lost if if_lost == direction(highest, alpha_low, alpha_high) else None
 
     @property
     def compares(self) -> bool:
