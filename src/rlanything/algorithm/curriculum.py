@@ -224,22 +224,31 @@ class Pool:
         candidate_accuracy: float,
         iteration: int,
         objection: str | None = None,
+        highest: float | None = None,
     ) -> bool:
         """Accepts or rejects a slot's candidate by the accuracy of its rollouts; True: accepted. An
-        `objection`, a defect that these rollouts revealed, rejects it at any accuracy.
+        `objection`, a defect that these rollouts revealed, rejects it at any accuracy. `highest`:
+        the accuracy if its missing rollouts had been won, `candidate_accuracy` if they had been
+        lost; only a candidate that both would accept is accepted.
 
         Raises ValueError if the slot has no candidate."""
         slot = self._slots[slot_id]
         candidate = slot.pending
         if candidate is None:
             raise ValueError(f"slot {slot_id}: there is no candidate to settle")
-        reason = objection or rejection(
-            candidate.direction,
-            candidate.parent_accuracy,
-            candidate_accuracy,
-            self.alpha_low,
-            self.alpha_high,
-        )
+        reasons = [
+            rejection(
+                candidate.direction,
+                candidate.parent_accuracy,
+                accuracy,
+                self.alpha_low,
+                self.alpha_high,
+            )
+            for accuracy in (candidate_accuracy, candidate_accuracy if highest is None else highest)
+        ]
+        if any(reasons) and not all(reasons):
+            reasons = ["rollouts are missing, and it depends on them"]
+        reason = objection or reasons[0]
         if reason is not None:
             rejected = _event(candidate, "rejected", iteration, candidate_accuracy, reason)
             self._slots[slot_id] = replace(slot, pending=None, history=(*slot.history, rejected))
