@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from rlanything.config.engines import ConfigSection
-from rlanything.domains.base import CommandWords, DomainError, SecretVariable
+from rlanything.domains.base import CommandWords, DomainError, DomainOptions, SecretVariable
 from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, system
 
 _HOME = "/tmp"
@@ -33,7 +32,7 @@ except OSError as fault:
 """
 
 
-class ServerOptions(ConfigSection):
+class ServerOptions(DomainOptions):
     """One MCP server: a `command` to run for each episode, or a `url`."""
 
     command: Annotated[CommandWords, Field(min_length=1)] | None = None

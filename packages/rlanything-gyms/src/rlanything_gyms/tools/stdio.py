@@ -22,8 +22,9 @@ from mcp.types import jsonrpc_message_adapter
 
 from rlanything_gyms.tools.servers import Program, box
 
-MOST_BYTES = 64 * 2**20
-"""Largest message of a server in bytes; a larger one ends the session."""
+MOST_BYTES = 128 * 2**20
+"""Largest message of a server in bytes; a larger one ends the session. Servers of the SDK send a
+text twice, as content and as structured content."""
 _END_SECONDS, _KILL_SECONDS = 0.5, 2.0
 """Time to end by itself, and until a killed program is gone."""
 _SAID_BYTES = 4096
@@ -34,10 +35,23 @@ class RunningProgram:
 
     def __init__(self, process: asyncio.subprocess.Process, complaints: IO[bytes]) -> None:
         self.process = process
+        self.too_long = False
+        """Whether it sent a message over the limit."""
         self._complaints = complaints
 
+    async def line(self) -> bytes:
+        """Returns the next line that it wrote; empty at the end, and for one over the limit."""
+        assert self.process.stdout is not None
+        try:
+            return await self.process.stdout.readline()
+        except ValueError:
+            self.too_long = True
+            return b""
+
     def last_words(self) -> str:
-        """Returns the last line that it wrote to standard error."""
+        """Returns why it ended: the last line that it wrote to standard error."""
+        if self.too_long:
+            return f"a message of over {MOST_BYTES:,} bytes"
         size = self._complaints.seek(0, os.SEEK_END)
         self._complaints.seek(max(0, size - _SAID_BYTES))
         lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
@@ -97,10 +111,9 @@ async def streams_of(running: RunningProgram) -> AsyncGenerator[tuple[Any, Any],
     write, out = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def receive() -> None:
-        assert process.stdout is not None
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with into:
-                while line := await _line(process.stdout):
+                while line := await running.line():
                     # Whatever else it prints to its standard output is ignored.
                     with contextlib.suppress(ValueError):
                         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -126,11 +139,3 @@ async def streams_of(running: RunningProgram) -> AsyncGenerator[tuple[Any, Any],
             read.close()
             write.close()
             group.cancel_scope.cancel()
-
-
-async def _line(stdout: asyncio.StreamReader) -> bytes:
-    """Returns the next line; empty at the end, and for a line over the limit."""
-    try:
-        return await stdout.readline()
-    except ValueError:
-        return b""
