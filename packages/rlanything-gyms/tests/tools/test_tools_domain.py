@@ -354,13 +354,14 @@ class Words:
 def reward(environments, **kwargs):
     return [environment.reward for environment in environments]
 '''
-RECIPE = """name: words
+OPTIONS = '{environment: "words_trl:Words", reward: "words_trl:reward", tasks: words.jsonl}'
+RECIPE = f"""name: words
 domain:
   name: tools
-  options: {environment: "words_trl:Words", reward: "words_trl:reward", tasks: words.jsonl}
-policy: {model: nano-guess, decoding: free, max_tokens: 16}
-judge: {model: nano-guess, max_tokens: 8}
-evaluation: {splits: [in_domain]}
+  options: {OPTIONS}
+policy: {{model: nano-guess, decoding: free, max_tokens: 16}}
+judge: {{model: nano-guess, max_tokens: 8}}
+evaluation: {{splits: [in_domain]}}
 """
 
 
@@ -375,8 +376,18 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "words.yaml"
 
 
-def test_a_recipe_with_code_needs_permission(recipe: Path) -> None:
-    with pytest.raises(RecipeError, match="words_trl:Words would be imported"):
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (OPTIONS, "domain.options.environment: words_trl:Words"),
+        ("{mcp: {notes: {command: [python, notes.py]}}}", "python notes.py"),
+    ],
+)
+def test_classes_and_commands_in_a_recipe_need_permission(
+    options: str, code: str, recipe: Path
+) -> None:
+    recipe.write_text(RECIPE.replace(OPTIONS, options))
+    with pytest.raises(RecipeError, match=rf"{code}.* would be run.*--allow-code"):
         load_recipe(str(recipe))
 
 
