@@ -77,7 +77,8 @@ def method_tools(instance: Any, place: str) -> list[Tool]:
 
 
 def _tool(place: str, name: str, method: Callable[..., Any]) -> Tool:
-    from transformers.utils import get_json_schema  # slow to import, and servers need none of it
+    # Slow to import, and MCP servers need none of it.
+    from transformers.utils.chat_template_utils import get_json_schema
 
     try:
         schema = get_json_schema(method)["function"]

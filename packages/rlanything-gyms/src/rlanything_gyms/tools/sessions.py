@@ -157,6 +157,8 @@ class _Connection:
         self._program: RunningProgram | None = None
         self._session: _Session | None = None
         self._task: asyncio.Task[None] | None = None
+        self._fault: BaseException | None = None
+        """The exception that ended the session."""
         self._ending = asyncio.Event()
 
     @property
@@ -192,7 +194,9 @@ class _Connection:
             ) from None
         except MCPError as fault:
             if self._is_over(fault):
-                raise self._gone(fault) from fault
+                assert self._task is not None
+                await asyncio.wait([self._task], timeout=_CLOSE_SECONDS / 4)
+                raise self._gone(self._fault or fault) from fault
             raise ToolError(_line(fault.message)) from None
         except Exception as fault:  # results that break the protocol or their own schema
             raise ToolError(f"the server's result is invalid ({_line(str(fault))})") from None
@@ -232,6 +236,7 @@ class _Connection:
                 opened.set_result(None)
                 await self._ending.wait()
         except BaseException as fault:
+            self._fault = _leaf(fault)
             if not opened.done():
                 opened.set_exception(self._not_started(fault))
                 opened.exception()  # nobody may be waiting any more
@@ -275,18 +280,28 @@ class _Connection:
     def _gone(self, fault: BaseException) -> ServerFault:
         if self._program is not None:
             return ServerFault(f"{self.place} ended ({self._program.last_words()}): fix it")
-        return ServerFault(f"{self.place} fails ({_line(str(fault))}): start it, or fix its url")
+        # The call has not reached it, so it is not what ended it.
+        unreachable = isinstance(fault, httpx2.ConnectError)
+        return ServerFault(
+            f"{self.place} fails ({_line(str(fault))}): start it, or fix its url", unreachable
+        )
 
     def _not_started(self, fault: BaseException) -> ServerFault:
-        while isinstance(fault, BaseExceptionGroup):
-            fault = fault.exceptions[0]
+        fault = _leaf(fault)
         if isinstance(fault, ServerFault):
-            return fault
+            return ServerFault(f"{self.place} cannot be used: {fault}")
         if self._program is not None and isinstance(fault, MCPError) and self._is_over(fault):
             return self._gone(fault)
         if isinstance(self._server, Program) and isinstance(fault, OSError):
             return ServerFault(f"{self.place}: {self._server.words[0]!r}: {fault.strerror}")
         return ServerFault(f"{self.place} cannot be used ({said(fault)}): start it, or fix it")
+
+
+def _leaf(fault: BaseException) -> BaseException:
+    """Returns the first exception of a group."""
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return fault
 
 
 async def _all_started(connections: Sequence[_Connection], seconds: float) -> None:
