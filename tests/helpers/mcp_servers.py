@@ -11,15 +11,15 @@ import asyncio
 import os
 import socket
 import sys
+from collections import defaultdict
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from mcp.server.mcpserver import Context, MCPServer
 
 HUGE = 50 * 2**20
 kind = sys.argv[1] if __name__ == "__main__" else ""
 server = MCPServer("notes")
-notes: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
+notes: defaultdict[str, dict[str, str]] = defaultdict(dict)
 
 
 def free_port() -> int:
@@ -31,14 +31,20 @@ def free_port() -> int:
 @server.tool()
 def write(name: str, text: str, ctx: Context) -> str:
     """Keeps a note."""
-    notes.setdefault(ctx.session, {})[name] = text
+    own(ctx)[name] = text
     return f"kept {name}"
 
 
 @server.tool()
 def read(name: str, ctx: Context) -> str:
     """Returns a note."""
-    return notes.get(ctx.session, {}).get(name) or missing(name)
+    return own(ctx).get(name) or missing(name)
+
+
+def own(ctx: Context) -> dict[str, str]:
+    """The notes of a session; a program has only one."""
+    request = ctx.request_context.request
+    return notes[request.headers["mcp-session-id"] if request else ""]
 
 
 def missing(name: str) -> str:

@@ -205,6 +205,7 @@ def test_a_program_that_fails_in_a_call_loses_the_episode(
             environment.step(call("misbehave"))
         assert kind != "hangs" or time.monotonic() - start < 2 * seconds
         assert (error.value.lost, "\n" in str(error.value)) == (True, False)
+        environment._servers._settings = settings
         assert environment.reset(domain.tasks("train", 1, 0)[0]).request is not None
 
 

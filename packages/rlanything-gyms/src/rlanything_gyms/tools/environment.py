@@ -205,10 +205,14 @@ class ToolsEnvironment:
         played = Played(
             self._task.data["row"], self._opening, self._rest, self._instance, self._servers
         )
+        if self._servers is not None:
+            self._servers.begin_calls()
         try:
             with self._randomness.used():
                 reward = reward_for(played, self._settings.reward)
-        except (EpisodeError, BadReward) as fault:
+        except EpisodeError:
+            raise
+        except BadReward as fault:
             raise self._fault(str(fault)) from None
         except (Exception, SystemExit) as fault:  # the function's own error
             raise self._fault(f"reward failed ({said(fault)})") from fault

@@ -95,19 +95,24 @@ class Servers:
         self._end = time.monotonic() + self._settings.timeout_seconds
 
     def call(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> str:
-        """Returns the result of a call as text. Raises `ToolError` for a call that the server
-        refuses, and `EpisodeError` if it fails."""
+        """Returns the result of a call as the policy would read it; for an error a text that begins
+        with `error: `. Raises `EpisodeError` if the server fails."""
+        try:
+            return self._called_on(server, tool, dict(arguments or {}))
+        except ToolError as fault:
+            return f"error: {fault}"
+
+    def _called_on(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         connection = self._open.get(server)
         if connection is None:
             raise ToolError(f"there is no server {server!r} now; name one of mcp in options")
         left = self._end - time.monotonic()
         try:
-            result = on_loop(connection.call(tool, dict(arguments or {}), left))
+            return on_loop(connection.call(tool, arguments, left))
         except ServerFault as fault:
             # A call may have brought it about: failing must not pay.
             lost = self._called and not fault.unreachable
             raise EpisodeError(self._task_id, str(fault), lost=lost) from fault
-        return result
 
     def stop(self) -> list[str]:
         """Ends the sessions. Returns a line for each kind of request that was refused."""
@@ -127,7 +132,7 @@ class Servers:
     ) -> str:
         check(dict(arguments))
         self._called = True
-        return self.call(server, tool, arguments)
+        return self._called_on(server, tool, dict(arguments))
 
 
 class _Session(ClientSession):

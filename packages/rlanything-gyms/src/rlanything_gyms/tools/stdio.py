@@ -38,6 +38,7 @@ class RunningProgram:
         self.too_long = False
         """Whether it sent a message over the limit."""
         self._complaints = complaints
+        self._last_line = ""
 
     async def line(self) -> bytes:
         """Returns the next line that it wrote; empty at the end, and for one over the limit."""
@@ -52,6 +53,8 @@ class RunningProgram:
         """Returns why it ended: the last line that it wrote to standard error."""
         if self.too_long:
             return f"a message of over {MOST_BYTES:,} bytes"
+        if self._complaints.closed:
+            return self._last_line
         size = self._complaints.seek(0, os.SEEK_END)
         self._complaints.seek(max(0, size - _SAID_BYTES))
         lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
@@ -71,6 +74,7 @@ class RunningProgram:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_KILL_SECONDS):
                 await process.wait()
+        self._last_line = self.last_words()
         self._complaints.close()
 
 
