@@ -21,9 +21,8 @@ _INHERIT = (
 _NOT_HERE = {
     "pettingzoo": "several agents that learn at once are not supported; wrap one seat of the game "
     "as an environment of Gymnasium, or as a domain of your own (docs/domains.md)",
-    "mcp": "MCP servers are tools of the domain `tools`: packages/rlanything-gyms/README.md",
-    "trl": "classes of its environment_factory are tools of the domain `tools`: "
-    "packages/rlanything-gyms/README.md",
+    "mcp": "see the domain `tools`: packages/rlanything-gyms/README.md",
+    "trl": "see the domain `tools`: packages/rlanything-gyms/README.md",
 }
 """Names that users try, and what to do instead."""
 

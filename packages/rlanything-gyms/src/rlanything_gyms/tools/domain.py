@@ -130,8 +130,8 @@ def _factories(environment: Any) -> Mapping[str, Factory]:
     if not isinstance(environment, Mapping):
         environment = {"": environment}
     factories: dict[str, Factory] = {}
-    for name, each in environment.items():
-        function = _function("environment", each, "(), a class")
+    for name, given in environment.items():
+        function = _function("environment", given, "(), a class")
         assert function is not None
         factories[name] = function
     return factories

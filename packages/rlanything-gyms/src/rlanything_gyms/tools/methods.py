@@ -71,8 +71,8 @@ def check_reset(instance: Any, columns: Mapping[str, Any]) -> None:
 def method_tools(instance: Any, place: str) -> list[Tool]:
     """Returns the tools of an instance, sorted by name as TRL has them. Raises `DomainError` for a
     method without type hints, or without a description of each argument in its docstring."""
-    found = inspect.getmembers(instance, predicate=inspect.ismethod)
-    public = [(n, m) for n, m in found if n not in NOT_TOOLS and not n.startswith("_")]
+    members = inspect.getmembers(instance, predicate=inspect.ismethod)
+    public = [(n, m) for n, m in members if n not in NOT_TOOLS and not n.startswith("_")]
     return [_tool(f"{place}.{name}", name, method) for name, method in public]
 
 

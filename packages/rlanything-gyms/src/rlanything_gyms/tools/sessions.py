@@ -33,7 +33,7 @@ from referencing.exceptions import Unresolvable
 
 from rlanything.domains.base import EpisodeError
 from rlanything_gyms.tools.methods import Tool, ToolError, on_loop, said
-from rlanything_gyms.tools.servers import Address, Program, ServersSettings
+from rlanything_gyms.tools.servers import Address, ServerProgram, ServersSettings
 from rlanything_gyms.tools.stdio import MOST_BYTES, RunningProgram, started, streams_of
 
 _MOST_TOOLS = 512
@@ -48,7 +48,7 @@ logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False
 
 
-class ServerFault(RuntimeError):
+class McpFault(RuntimeError):
     """A failure of a server; one line. `unreachable`: nothing answers at its address, which no
     call of this episode brought about."""
 
@@ -80,7 +80,7 @@ class Servers:
             self._open[name] = _Connection(name, server, task_id, self.refused)
         try:
             on_loop(_all_started([*self._open.values()], self._settings.timeout_seconds))
-        except ServerFault as fault:
+        except McpFault as fault:
             self.stop()
             raise EpisodeError(task_id, str(fault)) from fault
         prefixed = with_names or len(self._open) > 1
@@ -109,7 +109,7 @@ class Servers:
         left = self._end - time.monotonic()
         try:
             return on_loop(connection.call(tool, arguments, left))
-        except ServerFault as fault:
+        except McpFault as fault:
             # A call may have brought it about: failing must not pay.
             lost = self._called and not fault.unreachable
             raise EpisodeError(self._task_id, str(fault), lost=lost) from fault
@@ -150,7 +150,7 @@ class _Connection:
     """The session with one server, which a task of the loop keeps open."""
 
     def __init__(
-        self, name: str, server: Program | Address, task_id: str, refused: Counter[str]
+        self, name: str, server: ServerProgram | Address, task_id: str, refused: Counter[str]
     ) -> None:
         self.name = name
         self.tools: list[Any] = []
@@ -173,27 +173,27 @@ class _Connection:
         return f"the MCP server {self.name!r}{at}"
 
     async def start(self, seconds: float) -> None:
-        """Opens the session and lists the tools. Raises `ServerFault`."""
+        """Opens the session and lists the tools. Raises `McpFault`."""
         opened = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._kept(opened))
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.shield(opened)
         except TimeoutError:
-            raise ServerFault(
+            raise McpFault(
                 f"{self.place} was not ready within {seconds:g} s: see to it, or raise "
                 "domain.options.timeout_seconds"
             ) from None
 
     async def call(self, tool: str, arguments: dict[str, Any], seconds: float) -> str:
         """Returns a tool's result as text. Raises `ToolError` for the tool's own errors and
-        `ServerFault`."""
+        `McpFault`."""
         assert self._session is not None
         try:
             async with asyncio.timeout(seconds):
                 result = await self._session.call_tool(tool, arguments, allow_input_required=True)
         except TimeoutError:
-            raise ServerFault(
+            raise McpFault(
                 f"{self.place} gave no answer to {tool} in time: see to it, or raise "
                 "domain.options.timeout_seconds"
             ) from None
@@ -248,7 +248,7 @@ class _Connection:
 
     @asynccontextmanager
     async def _streams(self) -> AsyncGenerator[tuple[Any, Any], None]:
-        if isinstance(self._server, Program):
+        if isinstance(self._server, ServerProgram):
             self._program = await started(self._server, self._task_id)
             try:
                 async with streams_of(self._program) as streams:
@@ -282,24 +282,24 @@ class _Connection:
             )
         return fault.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
 
-    def _gone(self, fault: BaseException) -> ServerFault:
+    def _gone(self, fault: BaseException) -> McpFault:
         if self._program is not None:
-            return ServerFault(f"{self.place} ended ({self._program.last_words()}): fix it")
+            return McpFault(f"{self.place} ended ({self._program.last_words()}): fix it")
         # The call has not reached it, so it is not what ended it.
         unreachable = isinstance(fault, httpx2.ConnectError)
-        return ServerFault(
+        return McpFault(
             f"{self.place} fails ({_line(str(fault))}): start it, or fix its url", unreachable
         )
 
-    def _not_started(self, fault: BaseException) -> ServerFault:
+    def _not_started(self, fault: BaseException) -> McpFault:
         fault = _leaf(fault)
-        if isinstance(fault, ServerFault):
-            return ServerFault(f"{self.place} cannot be used: {fault}")
+        if isinstance(fault, McpFault):
+            return McpFault(f"{self.place} cannot be used: {fault}")
         if self._program is not None and isinstance(fault, MCPError) and self._is_over(fault):
             return self._gone(fault)
-        if isinstance(self._server, Program) and isinstance(fault, OSError):
-            return ServerFault(f"{self.place}: {self._server.words[0]!r}: {fault.strerror}")
-        return ServerFault(f"{self.place} cannot be used ({said(fault)}): start it, or fix it")
+        if isinstance(self._server, ServerProgram) and isinstance(fault, OSError):
+            return McpFault(f"{self.place}: {self._server.words[0]!r}: {fault.strerror}")
+        return McpFault(f"{self.place} cannot be used ({said(fault)}): start it, or fix it")
 
 
 def _leaf(fault: BaseException) -> BaseException:
@@ -333,7 +333,7 @@ async def _negotiate(session: ClientSession) -> None:
 
 
 async def _listed(session: ClientSession) -> list[Any]:
-    """Returns all tools of a server. Raises `ServerFault` for too many."""
+    """Returns all tools of a server. Raises `McpFault` for too many."""
     tools: list[Any] = []
     cursor: str | None = None
     while True:
@@ -341,7 +341,7 @@ async def _listed(session: ClientSession) -> list[Any]:
         tools += page.tools
         size = sum(len(tool.model_dump_json()) for tool in tools)
         if len(tools) > _MOST_TOOLS or size > _MOST_DESCRIBED:
-            raise ServerFault(
+            raise McpFault(
                 f"it lists over {_MOST_TOOLS} tools, or over {_MOST_DESCRIBED:,} characters of "
                 "them: have it offer fewer"
             )
@@ -351,16 +351,16 @@ async def _listed(session: ClientSession) -> list[Any]:
 
 
 def _check(tool: Any) -> Callable[[Any], None]:
-    """Returns a function that checks the arguments of a tool. Raises `ServerFault` for a schema
+    """Returns a function that checks the arguments of a tool. Raises `McpFault` for a schema
     that is none."""
     schema = tool.input_schema
     kind = validator_for(schema)
     try:
         kind.check_schema(schema)
         if schema.get("type") != "object":
-            raise ServerFault(f"the schema of its tool {tool.name!r:.80} is no object: fix it")
+            raise McpFault(f"the schema of its tool {tool.name!r:.80} is no object: fix it")
     except SchemaError as fault:
-        raise ServerFault(
+        raise McpFault(
             f"the schema of its tool {tool.name!r:.80} is invalid ({_line(fault.message)}): fix it"
         ) from None
     # An empty registry: no reference is fetched.

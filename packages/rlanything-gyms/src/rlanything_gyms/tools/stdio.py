@@ -20,7 +20,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-from rlanything_gyms.tools.servers import Program, box
+from rlanything_gyms.tools.servers import ServerProgram, box
 
 MOST_BYTES = 128 * 2**20
 """Largest message of a server in bytes; a larger one ends the session. Servers of the SDK send a
@@ -78,7 +78,7 @@ class RunningProgram:
         self._complaints.close()
 
 
-async def started(program: Program, task_id: str) -> RunningProgram:
+async def started(program: ServerProgram, task_id: str) -> RunningProgram:
     """Returns a program that was started. Raises OSError."""
     words = [word.replace("{id}", task_id) for word in program.words]
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it ends
@@ -126,8 +126,8 @@ async def streams_of(running: RunningProgram) -> AsyncGenerator[tuple[Any, Any],
     async def send() -> None:
         assert process.stdin is not None
         async with out:
-            async for each in out:
-                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            async for outgoing in out:
+                text = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(text.encode() + b"\n")
                 try:
                     await process.stdin.drain()
