@@ -60,8 +60,8 @@ class ToolsEnvironment:
 
     def __init__(self, settings: ToolsSettings) -> None:
         self._settings = settings
-        self._instances: dict[str, Any] = {}
-        """Instances by name, kept from episode to episode as TRL keeps them."""
+        self._instances: dict[str, tuple[Any, list[Tool]]] = {}
+        """Instances with their tools, by name; they are used again as in TRL."""
         self._servers: Any = None
         if settings.servers is not None:
             from rlanything_gyms.tools.sessions import Servers  # needs the extra `mcp`
@@ -159,9 +159,10 @@ class ToolsEnvironment:
             place = getattr(factory, "__qualname__", str(factory))
             if name not in self._instances:
                 with self._randomness.used():
-                    self._instances[name] = made(factory, place)
-            self._instance = self._instances[name]
-            tools += method_tools(self._instance, place)
+                    instance = made(factory, place)
+                self._instances[name] = instance, method_tools(instance, place)
+            self._instance, methods = self._instances[name]
+            tools += methods
         if self._servers is not None:
             tools += self._servers.start(task.id, with_names=bool(tools))
         names = [tool.name for tool in tools]
