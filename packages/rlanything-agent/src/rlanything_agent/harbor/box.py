@@ -1,9 +1,10 @@
 """Containers of bubblewrap: the files of a task's image over the programs of this machine.
 
 An image is a folder, which every episode copies. Its box has that copy at /, with this machine's
-/usr over it, read-only except for /usr/bin and /usr/local/bin, which are folders of links. There is
-no network. Tests run in a second box, after every process of the first has ended, and the paths
-through which the policy could change how they run are restored before.
+/usr over it, read-only except for /usr/bin and /usr/local/bin: those are folders of links in
+memory, and what is added to them is kept among the files. There is no network. Tests run in a second box,
+after every process of the first has ended, and the paths through which the policy could change how
+they run are restored before.
 """
 
 from __future__ import annotations
@@ -55,23 +56,29 @@ _SYSTEM = "/run/system"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TESTS_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 _LINKED = ("usr/bin", "usr/local/bin")
-"""Folders of /usr that an image may add to."""
+"""Folders of /usr to which programs may be added."""
+_ADDED = "var/lib/added"
+"""Folder of what was added to them."""
 _FOLDERS = ("etc", "home", "media", "mnt", "opt", "root", "run", "srv", "usr", "var/cache")
 _FOLDERS += ("var/lib", "var/log", "var/tmp", "var/lib/dpkg", "tmp", "logs/agent", "dev", "proc")
-_FOLDERS += ("etc/apt", "tests", "solution")
+_FOLDERS += ("etc/apt", *(f"{_ADDED}/{name}" for name in _LINKED))
 _SHOWN = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl", "/etc/mime.types")
 _SHOWN += ("/etc/os-release", "/etc/debian_version", "/var/lib/dpkg")
 _USERS = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
 _GROUPS = "root:x:0:\nnogroup:x:65534:\n"
 _HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
-_RESTORED = ("bin", "sbin", "lib", "lib32", "lib64", "etc/ld.so.preload", "logs", "tests", "run")
-_RESTORED += ("root/.local", "conftest.py", "pytest.ini", ".pytest.ini", "pyproject.toml")
-_RESTORED += ("tox.ini", "setup.cfg", "setup.py", "etc/ssl", "etc/alternatives", "var/lib/dpkg")
-"""Paths whose state in the image is what tests see: system folders, links and files through which a
-shell, the loader, Python or pytest would run what the policy left there."""
+_RESTORED = ("bin", "sbin", "lib", "lib32", "lib64", "root/.local", "conftest.py", "pytest.ini")
+_RESTORED += (".pytest.ini", "pyproject.toml", "tox.ini", "setup.cfg", "setup.py")
+"""Paths whose state in the image is what tests see: links and files through which a shell, Python
+or pytest would run what the policy left there."""
+_KEEP = (
+    f"for name in {' '.join(_LINKED)}; do find /$name -mindepth 1 -maxdepth 1 "
+    f"! -lname '{_SYSTEM}/*' -exec cp -dR --preserve=mode -t /{_ADDED}/$name {{}} +; done"
+)
 _STAND_INS = ("apt-get", "apt", "uvx", "uv")
 _PROCESSES = 1024
 _SHARED_BYTES = 64 * 2**20
+"""Size of /dev/shm, and of each folder of programs."""
 _START_SECONDS = 30.0
 _GRACE_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
@@ -108,7 +115,6 @@ class BoxImages:
             _program(own / "tests-bin" / name, f'{safe}\nexec {python} "$@"')
         self.own = own
         self.python = python
-        self.pythons = [str(path).lstrip("/") for path in (here.prefix, here.base_prefix)]
 
     def folder(self, name: str) -> Path:
         """Returns a new folder."""
@@ -157,13 +163,9 @@ class BoxImages:
     def shown(self, files: Path, more: Sequence[Shown]) -> list[Shown]:
         """Returns the files of a box, in the order in which they are mounted."""
         places, _ = system()
-        linked: list[Shown] = []
-        for name in _LINKED:
-            if Path("/", name).is_dir():
-                linked += [
-                    (Path("/", name), PurePosixPath(_SYSTEM, name)),
-                    (files / name, Writable("/", name)),
-                ]
+        linked: list[Shown] = [
+            (Path("/", name), PurePosixPath(_SYSTEM, name)) for name in _linked()
+        ]
         beside = [Path(path) for path in _SHOWN]
         beside += [self._here.prefix, self._here.base_prefix]
         covered = [path for path, _ in places]
@@ -193,7 +195,8 @@ class BoxImages:
                     why = "it takes too long" if ran.late else _last_line(ran.output)
                     raise NotPlain(f"{build.instruction}: {why}")
             if task.workdir is not None:
-                session.run(f"mkdir -p '{task.workdir}'", "/", seconds)
+                session.run(f"mkdir -p {_quoted(task.workdir)}", "/", seconds)
+            session.run(_KEEP, "/", seconds)
 
 
 class BoxContainer:
@@ -218,11 +221,14 @@ class BoxContainer:
         return self._session.run(command, self._folder, seconds)
 
     def test(self, seconds: float) -> Tested:
+        with contextlib.suppress(ContainerFault):
+            self._session.run(_KEEP, "/", _GRACE_SECONDS)
         self._session.close()
-        for name in (*_RESTORED, *self._images.pythons):
+        for name in _RESTORED:
             _restore(self._files, self._state, name)
-        for name in _LINKED:
-            _restore_links(self._files / name, self._state / name)
+        # A box that mounts on a link would not begin.
+        for _, place in self._images.shown(self._state, []):
+            _unlinked(self._state, str(place).lstrip("/"))
         tests, logs = self._images.folder("tests"), self._images.folder("logs")
         shutil.copytree(self._task.tests, tests, dirs_exist_ok=True)
         _open_to_all(tests)
@@ -288,9 +294,11 @@ class _Session:
         for name, value in variables.items():
             options += ["--setenv", name, value]
         rest = ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
-        rest += ["--size", str(_SHARED_BYTES), "--tmpfs", "/dev/shm", "--chdir", "/", "--"]
-        rest += [str(images.python), "-I", "-S", f"{_OWN}/supervisor.py"]
-        rest += [str(theirs.fileno()), json.dumps(limits)]
+        for place in ("/dev/shm", *(f"/{name}" for name in _linked())):
+            rest += ["--size", str(_SHARED_BYTES), "--tmpfs", place]
+        linked = [[f"{_SYSTEM}/{name}", f"/{_ADDED}/{name}", f"/{name}"] for name in _linked()]
+        rest += ["--chdir", "/", "--", str(images.python), "-I", "-S", f"{_OWN}/supervisor.py"]
+        rest += [str(theirs.fileno()), json.dumps(limits), json.dumps(linked)]
         with theirs:
             self._process = subprocess.Popen(
                 boxed(program, options, images.shown(files, more), rest),
@@ -420,17 +428,13 @@ def _last_line(output: str) -> str:
 
 def _lay_out(files: Path) -> None:
     """Makes the folders of an empty image."""
-    for name in (*_FOLDERS, *_LINKED):
+    for name in _FOLDERS:
         (files / name).mkdir(parents=True, exist_ok=True)
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
         if os.path.islink(f"/{name}"):
             os.symlink(os.readlink(f"/{name}"), files / name)
     for name, text in (("passwd", _USERS), ("group", _GROUPS), ("hosts", _HOSTS)):
         (files / "etc" / name).write_text(text)
-    for name in _LINKED:
-        if Path("/", name).is_dir():
-            for entry in os.listdir(f"/{name}"):
-                os.symlink(f"{_SYSTEM}/{name}/{entry}", files / name / entry)
     _give(files)
 
 
@@ -452,31 +456,31 @@ def _open_to_all(place: Path) -> None:
 
 
 def _restore(image: Path, state: Path, name: str) -> None:
-    """Gives a path its state in the image. No process may be changing the files, and no link in
-    them is followed."""
-    parts = PurePosixPath(name).parts
-    for depth in range(1, len(parts)):
-        parent = state.joinpath(*parts[:depth])
-        if parent.is_symlink() or not parent.is_dir():
-            if not image.joinpath(*parts[:depth]).is_dir():
-                return
-            _remove(parent)
-            parent.mkdir()
-    target = state.joinpath(*parts)
+    """Gives a path its state in the image. No process may be changing the files."""
+    _unlinked(state, str(PurePosixPath(name).parent))
+    source, target = image / name, state / name
+    same = source.is_symlink() and target.is_symlink()
+    if same and os.readlink(source) == os.readlink(target):
+        return
     _remove(target)
-    source = image.joinpath(*parts)
     if source.is_symlink() or source.exists():
         subprocess.run(["cp", "-a", str(source), str(target)], check=True, capture_output=True)
 
 
-def _restore_links(image: Path, state: Path) -> None:
-    """Restores the links to this machine's programs, and keeps what was added."""
-    for entry in os.scandir(image):
-        if entry.is_symlink():
-            target, wanted = state / entry.name, os.readlink(entry.path)
-            if not target.is_symlink() or os.readlink(target) != wanted:
-                _remove(target)
-                os.symlink(wanted, target)
+def _unlinked(state: Path, name: str) -> None:
+    """Replaces links and files on the way to a path by folders, and removes a link at its end: no
+    link that the policy left is followed."""
+    place = state
+    for part in PurePosixPath(name).parts:
+        place /= part
+        if place.is_symlink():
+            place.unlink()
+        elif not place.exists():
+            return
+
+
+def _linked() -> list[str]:
+    return [name for name in _LINKED if Path("/", name).is_dir()]
 
 
 def _remove(place: Path) -> None:

@@ -1,10 +1,11 @@
 """The first process of a box: runs commands one at a time, as `docker exec` does in a container.
 
-    python supervisor.py CHANNEL LIMITS
+    python supervisor.py CHANNEL LIMITS LINKED
 
 Standalone: it runs isolated and imports nothing from the library. CHANNEL: a socket that brings
 requests, each as JSON with two files, the script and an empty one for its output. LIMITS: JSON,
-resource limits by name. What a command starts in the background lives on until the box ends.
+resource limits by name. LINKED: JSON, folders of programs to fill, each as [system, added, folder].
+What a command starts in the background lives on until the box ends.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import resource
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -51,6 +53,8 @@ def main() -> None:
     os.setsid()  # otherwise a command that signals its group would reach bwrap
     for name, limit in json.loads(sys.argv[2]).items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
+    for system, added, folder in json.loads(sys.argv[3]):
+        fill(system, added, folder)
     watched = selectors.DefaultSelector()
     watched.register(channel, selectors.EVENT_READ)
     channel.send(b"ready")
@@ -66,6 +70,17 @@ def main() -> None:
             for file in files:
                 os.close(file)
             channel.send(json.dumps(reply).encode())
+
+
+def fill(system: str, added: str, folder: str) -> None:
+    """Fills a folder with links to the system's programs, then with copies of added ones, which
+    replace none."""
+    names = set(os.listdir(system))
+    for name in names:
+        os.symlink(f"{system}/{name}", f"{folder}/{name}")
+    for entry in os.scandir(added) if os.path.isdir(added) else ():
+        if entry.name not in names and (entry.is_symlink() or entry.is_file()):
+            shutil.copy2(entry.path, f"{folder}/{entry.name}", follow_symlinks=False)
 
 
 def run(
