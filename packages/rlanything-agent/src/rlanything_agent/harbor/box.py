@@ -2,9 +2,9 @@
 
 An image is a folder, which every episode copies. Its box has that copy at /, with this machine's
 /usr over it, read-only except for /usr/bin and /usr/local/bin: those are folders of links in
-memory, and what is added to them is kept among the files. There is no network. Tests run in a second box,
-after every process of the first has ended, and the paths through which the policy could change how
-they run are restored before.
+memory, and what is added to them is kept among the files. There is no network. Tests run in a
+second box, after every process of the first has ended, and the paths through which the policy could
+change how they run are restored before.
 """
 
 from __future__ import annotations

@@ -129,4 +129,4 @@ def _named(words: list[str]) -> list[tuple[str, str]]:
 
 
 def _with(tool: str, names: list[str]) -> list[tuple[str, str]]:
-    return [(tool, name) for name in names if "$" not in name and name[:1].isalnum()]
+    return [(tool, name) for name in names if name[:1].isalnum() and not set(name) & set("$&*/")]
