@@ -15,7 +15,8 @@ import re
 import sys
 
 WITH_VALUE = {"--with", "-w", "--from", "-p", "--python", "-o", "-t", "--target-release"}
-WITH_VALUE |= {"--index-url", "--extra-index-url", "--constraint", "-c"}
+WITH_VALUE |= {"--index-url", "-i", "--extra-index-url", "--trusted-host", "--constraint", "-c"}
+WITH_VALUE |= {"--retries", "--timeout", "--default-timeout", "--cache-dir", "--progress-bar"}
 NAMES_PACKAGE = {"--with", "-w", "--from"}
 
 
