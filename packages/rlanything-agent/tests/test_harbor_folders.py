@@ -34,7 +34,7 @@ def refused(folder: Path) -> str:
         ("FROM debian\nCOPY ../tests /a\n", "COPY ../tests /a: its folder has no '../tests'"),
         ("FROM debian\nCOPY --from=a b /c\n", "COPY --from=a b /c: a box cannot do --from=a"),
         (
-            "FROM debian\nRUN apt-get update && apt-get install -y \\\n  bash \\\n  no-such-thing\n",
+            "FROM debian\nRUN apt-get update && \\\n apt-get install -y bash \\\n no-such-thing\n",
             "RUN apt-get update && apt-get install -y bash no-such-thing: apt-get install "
             "no-such-thing is not installed here",
         ),
@@ -101,7 +101,7 @@ def test_one_refused_task_stops_all_unless_they_are_left_out(
 
 
 def test_a_folder_without_tasks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DomainError, match="has no .*task.toml"):
+    with pytest.raises(DomainError, match=r"has no .*task\.toml"):
         harbor(tmp_path).tasks("train", 9, 0)
     with pytest.raises(MissingData, match="is no folder"):
         harbor(tmp_path / "nothing").tasks("train", 9, 0)

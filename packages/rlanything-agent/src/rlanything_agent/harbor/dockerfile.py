@@ -194,7 +194,7 @@ def instructions(text: str) -> list[tuple[str, str]]:
         name, _, rest = whole.partition(" ")
         rest = rest.replace("\\\n", "\n") if name.upper() == "RUN" else rest.replace("\n", " ")
         ends = [match[2] for match in _HEREDOC.finditer(rest)] if name.upper() == "RUN" else []
-        script = rest.strip().replace("\n", " \\\n")
+        script = rest.strip().replace("\n", "\\\n")
         for end in ends:
             while (more := next(lines, None)) is not None:
                 script += f"\n{more}"
