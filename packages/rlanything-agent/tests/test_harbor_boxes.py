@@ -147,8 +147,8 @@ def test_the_tests_and_the_solution_are_not_in_the_policy_s_box(tmp_path: Path) 
         seen = say(environment, "ls /tests /solution /logs/verifier; find / -name right.txt 2>&-")
         assert "right.txt" not in seen.observation.text
         assert "test.sh" not in seen.observation.text
-        for path in (tmp_path, "/run/context", "/run/harbor/tests"):
-            assert "cannot access" in say(environment, f"ls {path}").observation.text
+        assert say(environment, "ls -A /run/context").observation.text == "[exit code 0]"
+        assert "cannot access" in say(environment, f"ls {tmp_path}").observation.text
 
 
 def test_tests_without_a_reward_and_tests_that_hang_are_lost_with_the_reason(

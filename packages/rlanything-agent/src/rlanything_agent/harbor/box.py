@@ -224,15 +224,19 @@ class BoxContainer:
         with contextlib.suppress(ContainerFault):
             self._session.run(_KEEP, "/", _GRACE_SECONDS)
         self._session.close()
-        for name in _RESTORED:
-            _restore(self._files, self._state, name)
-        # A box that mounts on a link would not begin.
-        for _, place in self._images.shown(self._state, []):
-            _unlinked(self._state, str(place).lstrip("/"))
         tests, logs = self._images.folder("tests"), self._images.folder("logs")
         shutil.copytree(self._task.tests, tests, dirs_exist_ok=True)
         _open_to_all(tests)
         _give(logs)
+        more: list[Shown] = [
+            (tests, PurePosixPath("/tests")),
+            (logs, Writable("/logs/verifier")),
+        ]
+        for name in _RESTORED:
+            _restore(self._files, self._state, name)
+        # A box that mounts on a link would not begin.
+        for _, place in self._images.shown(self._state, more):
+            _unlinked(self._state, str(place).lstrip("/"))
         path = self._variables["PATH"]
         own = f"{_OWN}/tests-bin:{_OWN}/bin:{self._images.python.parent}"
         variables = {
@@ -242,10 +246,6 @@ class BoxContainer:
             "PYTHONNOUSERSITE": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        more: list[Shown] = [
-            (tests, PurePosixPath("/tests")),
-            (logs, Writable("/logs/verifier")),
-        ]
         try:
             session = _Session(self._images, self._state, more, variables, self._task)
         except DomainError as error:

@@ -24,6 +24,8 @@ _VARIABLE = re.compile(r"\\\$|\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _WITHOUT_EFFECT = frozenset({"CMD", "EXPOSE", "LABEL", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK"})
 """Instructions that leave the files alone. Harbor replaces CMD, and so does a box."""
 _SHELLS = (["/bin/sh"], ["/bin/bash"], ["sh"], ["bash"])
+_ECHO = "shopt -s xpg_echo\n"
+"""The `echo` of /bin/sh on Debian and Ubuntu, for bash."""
 _ROOT = ("root", "0", "root:root", "0:0")
 
 
@@ -71,12 +73,15 @@ class _Reader:
     variables: dict[str, str] = field(default_factory=dict)
     arguments: dict[str, str] = field(default_factory=dict)
     builds: list[Build] = field(default_factory=list)
+    echo: str = _ECHO
 
     def take(self, name: str, rest: str, line: str) -> None:
         """Reads an instruction. Raises `NotPlain`."""
-        plain = name == "USER" and rest.strip() in _ROOT
-        plain = plain or (name == "SHELL" and _listed(rest)[:1] in _SHELLS)
-        if plain or name in _WITHOUT_EFFECT:
+        shell = _listed(rest)[:1] if name == "SHELL" else None
+        if shell in _SHELLS:
+            self.echo = "" if shell[0].endswith("bash") else _ECHO
+            return
+        if name in _WITHOUT_EFFECT or (name == "USER" and rest.strip() in _ROOT):
             return
         if name == "FROM":
             self._base(rest, line)
@@ -139,7 +144,7 @@ class _Reader:
         if rest.lstrip().startswith("--"):
             raise NotPlain(f"{line}: a box cannot do options of RUN")
         words = _listed(rest)
-        self._build(line, f"set -eo pipefail\n{shlex.join(words) if words else rest}")
+        self._build(line, f"{self.echo}set -eo pipefail\n{shlex.join(words) or rest}")
 
     def _build(self, line: str, script: str) -> None:
         known = {**self.arguments, **self.variables}
