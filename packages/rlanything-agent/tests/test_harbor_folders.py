@@ -130,7 +130,8 @@ def test_a_dockerfile_is_read_as_docker_reads_it(tmp_path: Path) -> None:
     text = (
         "# a comment\nARG V=12\nFROM debian:$V AS base\nENV A=1 B='two words'\nENV OLD the value\n"
         "WORKDIR /srv\nWORKDIR data/../app\nRUN echo a && \\\n# in between\n    echo b\n"
-        'RUN <<EOF\necho $A\nEOF\nSHELL ["/bin/bash", "-c"]\nRUN cat > x <<\'END\'\nline\nEND\nENV PATH=/opt/bin:$PATH\nCMD x\n'
+        'RUN <<EOF\necho $A\nEOF\nSHELL ["/bin/bash", "-c"]\n'
+        "RUN cat > x <<'END'\nline\nEND\nENV PATH=/opt/bin:$PATH\nCMD x\n"
     )
     assert [name for name, _ in instructions(text)].count("RUN") == 3
     (tmp_path / "Dockerfile").write_text(text)
