@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from rlanything.domains.base import DomainError
 from rlanything.domains.bubblewrap import (
@@ -195,7 +197,7 @@ class BoxImages:
                     why = "it takes too long" if ran.late else _last_line(ran.output)
                     raise NotPlain(f"{build.instruction}: {why}")
             if task.workdir is not None:
-                session.run(f"mkdir -p {_quoted(task.workdir)}", "/", seconds)
+                session.run(f"mkdir -p {shlex.quote(task.workdir)}", "/", seconds)
             session.run(_KEEP, "/", seconds)
 
 
@@ -344,7 +346,7 @@ class _Session:
         self._check_size()
         return ended
 
-    def _reply(self, seconds: float) -> dict[str, object]:
+    def _reply(self, seconds: float) -> dict[str, Any]:
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             self._channel.settimeout(min(left, _LOOK_SECONDS))
@@ -413,12 +415,8 @@ def _program(path: Path, text: str) -> None:
 
 def _with_variables(build: Build) -> str:
     """Returns a build's script with the environment of that instruction."""
-    names = "".join(f"export {name}={_quoted(v)}\n" for name, v in build.variables.items())
+    names = "".join(f"export {name}={shlex.quote(v)}\n" for name, v in build.variables.items())
     return names + build.script
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def _last_line(output: str) -> str:

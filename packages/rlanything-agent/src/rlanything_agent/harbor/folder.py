@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import io
 import re
+import shlex
 import tarfile
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -31,7 +32,7 @@ class _Section(BaseModel):
 
 
 class _Timed(_Section):
-    timeout_sec: float | None = Field(None, gt=0)
+    timeout_sec: Annotated[float, Field(gt=0)] | None = None
     env: dict[str, str] = Field(default_factory=dict)
     user: str | int | None = None
     network_mode: str | None = None
@@ -44,9 +45,9 @@ class _Surroundings(_Section):
     docker_image: str | None = None
     os: str = "linux"
     cpus: float | None = None
-    memory_mb: int | None = None
+    memory_mb: Annotated[int, Field(gt=0)] | None = None
     memory: str | None = None
-    storage_mb: int | None = None
+    storage_mb: Annotated[int, Field(gt=0)] | None = None
     gpus: int | None = None
     tpu: Any = None
     mcp_servers: list[Any] = Field(default_factory=list)
@@ -153,7 +154,7 @@ def solving(folder: Path) -> str | None:
     lines = base64.encodebytes(packed.getvalue()).decode()
     settings = _Settings.model_validate(tomllib.loads(_text(folder / "task.toml")))
     variables = _resolved(settings.solution.env, "solution.env")
-    exports = "".join(f"export {name}={value!r}\n" for name, value in variables.items())
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     return (
         f"mkdir -p {_SOLUTION} && base64 -d <<'PACKED' | tar xz -C {_SOLUTION}\n{lines}PACKED\n"
         f"{exports}export DEBIAN_FRONTEND=noninteractive\nbash {_SOLUTION}/solve.sh"

@@ -82,7 +82,7 @@ def installed(python: Path) -> Installed:
     prefix, base, version, packages = json.loads(said)
     if tuple(version) < (3, 11):
         raise DomainError(f"python: {python} is {version[0]}.{version[1]}: 3.11 is the oldest")
-    names = {canonicalize_name(name): known for name, known in packages.items()}
+    names: dict[str, str] = {canonicalize_name(name): known for name, known in packages.items()}
     return Installed(_of_debian(), names, tuple(version), Path(prefix), Path(base))
 
 
