@@ -44,8 +44,8 @@ from rlanything_agent.harbor.container import (
 from rlanything_agent.harbor.dockerfile import (
     CONTEXT,
     Build,
-    Image,
     NotPlain,
+    PlainImage,
     plain_base,
     read_image,
 )
@@ -95,7 +95,7 @@ class BoxImages:
     def __init__(self, here: Installed) -> None:
         self._here = here
         self._root = tempfile.TemporaryDirectory(prefix="harbor-", ignore_cleanup_errors=True)
-        self._made: dict[Path, tuple[Image, Path]] = {}
+        self._made: dict[Path, tuple[PlainImage, Path]] = {}
         self._counted = 0
         own = self.folder("own")
         (own / "bin").mkdir()
@@ -125,7 +125,7 @@ class BoxImages:
         place.mkdir()
         return place
 
-    def of(self, task: HarborTask, seconds: float) -> tuple[Image, Path]:
+    def of(self, task: HarborTask, seconds: float) -> tuple[PlainImage, Path]:
         """Returns a task's image and the folder with its files, which is made if necessary. Raises
         `NotPlain` if an instruction fails."""
         if task.folder not in self._made:
@@ -149,7 +149,7 @@ class BoxImages:
         subprocess.run(["cp", "-a", f"{files}/.", str(place)], check=True, capture_output=True)
         return place
 
-    def variables(self, image: Image, given: Mapping[str, str]) -> dict[str, str]:
+    def variables(self, image: PlainImage, given: Mapping[str, str]) -> dict[str, str]:
         """Returns the environment of commands."""
         known = {
             "HOME": "/root",
@@ -180,7 +180,7 @@ class BoxImages:
         own: Shown = (self.own, PurePosixPath(_OWN))
         return [(files, Writable("/")), *places, *linked, *extra, empty, own, *more]
 
-    def _build(self, task: HarborTask, image: Image, files: Path, seconds: float) -> None:
+    def _build(self, task: HarborTask, image: PlainImage, files: Path, seconds: float) -> None:
         more: list[Shown] = []
         if task.context.is_dir():
             context = self.folder("context")
@@ -380,7 +380,7 @@ def box_path(here: Installed) -> str:
     return f"{_OWN}/bin:{here.prefix}/bin:{_PATH}"
 
 
-def box_image(task: HarborTask, here: Installed) -> Image:
+def box_image(task: HarborTask, here: Installed) -> PlainImage:
     """Returns a task's image. Raises `NotPlain` for what a box cannot do, and for packages that
     are missing."""
     if (task.context / "Dockerfile").is_file():

@@ -47,7 +47,7 @@ class Build:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class PlainImage:
     """A plain image."""
 
     python: tuple[int, int] | None
@@ -168,7 +168,7 @@ class _Reader:
         return _VARIABLE.sub(value, text)
 
 
-def read_image(context: Path, path: str) -> Image:
+def read_image(context: Path, path: str) -> PlainImage:
     """Returns the image of the Dockerfile in a folder. `path`: PATH of the box. Raises `NotPlain`
     for what a box cannot do."""
     reader = _Reader(context, path)
@@ -177,12 +177,12 @@ def read_image(context: Path, path: str) -> Image:
         reader.take(name, rest, _line(name, rest))
     if not reader.based:
         raise NotPlain("its Dockerfile has no FROM")
-    return Image(reader.python, tuple(reader.builds), reader.folder, reader.variables)
+    return PlainImage(reader.python, tuple(reader.builds), reader.folder, reader.variables)
 
 
-def plain_base(image: str) -> Image:
+def plain_base(image: str) -> PlainImage:
     """Returns an image without a Dockerfile. Raises `NotPlain`."""
-    return Image(_plain(image, f"docker_image {image}"), (), "/", {})
+    return PlainImage(_plain(image, f"docker_image {image}"), (), "/", {})
 
 
 def instructions(text: str) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ _SEPARATORS = re.compile(r"&&|\|\||[;|\n(){}]")
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What a box has: packages of this machine, and a Python with its packages."""
+    """The packages of a box: those of this machine, and a Python with its own."""
 
     debian: Mapping[str, str]
     """Versions by name."""
@@ -66,7 +66,7 @@ class Installed:
 
 @cache
 def installed(python: Path) -> Installed:
-    """Returns what a box with this Python has. Raises `DomainError` if it cannot be asked."""
+    """Returns the packages of a box with this Python. Raises `DomainError` if it does not run."""
     try:
         said = subprocess.run(
             [str(python), "-I", "-c", _ASK],

@@ -44,8 +44,7 @@ def main() -> None:
     try:
         os.execvp(own if os.path.exists(own) else command[0], command)
     except OSError as error:
-        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
-        sys.exit(127)
+        fail(f"{command[0]}: {error.strerror}", 127)
 
 
 def plain_words(words: list[str]) -> list[str]:
@@ -82,8 +81,12 @@ def check(wanted: list[str], here: dict[str, str], complaint: str, status: int) 
         bare = re.split(r"[\[<>=!~;: ]", bare.strip(), maxsplit=1)[0]
         known = here.get(bare, here.get(re.sub(r"[-_.]+", "-", bare).lower()))
         if known is None or (version and "=" in name and ">" not in name and known != version):
-            print(complaint.format(name), file=sys.stderr)
-            sys.exit(status)
+            fail(complaint.format(name), status)
+
+
+def fail(complaint: str, status: int) -> None:
+    os.write(2, f"{complaint}\n".encode())
+    sys.exit(status)
 
 
 if __name__ == "__main__":
