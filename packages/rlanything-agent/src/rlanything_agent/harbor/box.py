@@ -251,7 +251,8 @@ class BoxContainer:
         try:
             session = _Session(self._images, self._state, more, variables, self._task)
         except DomainError as error:
-            raise ContainerFault(f"tests cannot begin on what it left ({error})") from None
+            said = str(error).partition(": allow")[0]  # the remedy is for machines without boxes
+            raise ContainerFault(f"tests cannot begin on what it left: {said}") from None
         with contextlib.closing(session):
             ran = session.run("exec /bin/bash /tests/test.sh", self._folder, seconds)
         rewards = read_rewards(logs)
@@ -466,8 +467,8 @@ def _restore(image: Path, state: Path, name: str) -> None:
 
 
 def _unlinked(state: Path, name: str) -> None:
-    """Replaces links and files on the way to a path by folders, and removes a link at its end: no
-    link that the policy left is followed."""
+    """Removes the first link on the way to a path, or at its end: none that the policy left is
+    followed."""
     place = state
     for part in PurePosixPath(name).parts:
         place /= part
@@ -489,10 +490,11 @@ def _remove(place: Path) -> None:
 
 
 def _size(place: Path) -> int:
-    """Returns the bytes of the files in a folder; those that vanish meanwhile count 0."""
+    """Returns the bytes of a folder's files, at least a block for each; those that vanish meanwhile
+    count 0."""
     total = 0
-    for folder, _, names in os.walk(place):
-        for name in names:
+    for folder, folders, names in os.walk(place):
+        for name in (*folders, *names):
             with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+                total += max(1, os.lstat(os.path.join(folder, name)).st_blocks) * 512
     return total
