@@ -15,8 +15,13 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+
+class Writable(PurePosixPath):
+    """A path in a box whose files on the host the box may change."""
+
+
 Shown = tuple[Path, PurePosixPath]
-"""A path on the host and its read-only path in a box."""
+"""A path on the host and its path in a box, read-only unless that is `Writable`."""
 
 ISOLATED = ("--unshare-user", "--unshare-all", "--die-with-parent")
 """New namespaces, which end with bwrap; bwrap ends with the thread that starts it, so keep that
@@ -51,7 +56,7 @@ def boxed(
         (Path(_STAGING, name), target) for (_, name), (_, target) in zip(staged, shown, strict=True)
     ]
     wanted = {
-        "user": _unused_user(),
+        "user": unused_user(),
         "staging": _STAGING,
         "shown": [*staged, (program, "bwrap")],
         "command": [f"{_STAGING}/bwrap", *options, *_binds(places), *rest],
@@ -80,11 +85,13 @@ def refusal(stderr: str) -> str:
 
 
 def _binds(shown: Sequence[Shown]) -> list[str]:
-    return [word for source, target in shown for word in ("--ro-bind", str(source), str(target))]
+    kinds = {True: "--bind", False: "--ro-bind"}
+    binds = [(kinds[isinstance(place, Writable)], path, place) for path, place in shown]
+    return [str(word) for bind in binds for word in bind]
 
 
 @cache
-def _unused_user() -> int:
+def unused_user() -> int:
     """Returns an id without an account or a process, within the usual range of a user namespace."""
     taken = {each.pw_uid for each in pwd.getpwall()} | set(_owners(os.listdir("/proc")))
     return next(user for user in range(64001, 65000) if user not in taken)

@@ -1,0 +1,1 @@
+"""Harbor task folders, played in a box or a container."""
