@@ -40,9 +40,7 @@ _TOOLS = {
             "description": "Answers the last observation, in the form that the prompt asks for.",
             "input_schema": {
                 "type": "object",
-                "properties": {
-                    "response": {"type": "string", "description": "The whole answer."}
-                },
+                "properties": {"response": {"type": "string", "description": "The whole answer."}},
                 "required": ["response"],
             },
         }
@@ -196,7 +194,8 @@ class OrsServer:
             raise HTTPException(422, "name the task either by task_spec or by split and index")
         if place is not None:
             return self._sessions.task(place.split, place.index)
-        assert asked.split is not None and asked.index is not None
+        assert asked.split is not None
+        assert asked.index is not None
         return self._sessions.task(asked.split, asked.index)
 
     async def _ping(self, request: Request) -> Response:

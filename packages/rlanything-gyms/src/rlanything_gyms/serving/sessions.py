@@ -65,8 +65,9 @@ class _Session:
 
 
 class Sessions:
-    """The episodes under way, each in a worker process of its own (`environment.workers: 0`: in this
-    process). A context manager, safe for several threads."""
+    """The episodes under way. A context manager, safe for several threads.
+
+    Each is played in a worker process of its own, or in this one with `environment.workers: 0`."""
 
     def __init__(
         self, domain: Domain, recipe: Recipe, tasks_per_split: int, seed: int, most: int
