@@ -34,8 +34,9 @@ def sessions() -> Iterator[Sessions]:
 
 
 @pytest.fixture
-def client(sessions: Sessions) -> TestClient:
-    return TestClient(OrsServer("Odd", sessions).app())
+def client(sessions: Sessions) -> Iterator[TestClient]:
+    with TestClient(OrsServer("Odd", sessions).app()) as client:  # one event loop for all requests
+        yield client
 
 
 def begun(client: TestClient, name: str = "a", index: int = 0) -> Any:
