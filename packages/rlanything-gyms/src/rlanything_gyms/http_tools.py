@@ -47,6 +47,10 @@ class Server:
         sent = {"Accept-Encoding": "identity", **headers}
         self._client = httpx.Client(base_url=url, headers=sent, timeout=seconds)
 
+    def forget(self) -> None:
+        """Forgets the cookies of the last session."""
+        self._client.cookies.clear()
+
     def limit(self) -> float:
         """Returns the time at which what begins now must be done."""
         return time.monotonic() + self.seconds

@@ -98,7 +98,8 @@ class CallingEnvironment:
         self._task, self._answers, self._rest = task, 0, ()
         self._opening = opening
         self._tools = {tool.name: tool for tool in tools}
-        return self._shown(opening, f"[tools] {', '.join(self._tools)}")
+        offered = [f"[tools] {', '.join(self._tools)}"] if tools else []
+        return self._shown(opening, *offered)
 
     def _results(self, words: Said) -> tuple[list[Message], bool]:
         """Returns the results of the calls of an answer, and whether all were carried out."""
