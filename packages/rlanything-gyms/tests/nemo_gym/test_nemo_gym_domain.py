@@ -1,5 +1,5 @@
-"""Episodes on a server that keeps to the contract of NeMo Gym's resources servers: a session cookie,
-a path for each tool, and a verdict on the whole response."""
+"""Episodes on a server that keeps to the contract of NeMo Gym: a session cookie, a path for each
+tool, and a verdict on the whole response."""
 
 from __future__ import annotations
 
