@@ -155,7 +155,7 @@ def test_calls_reach_their_session_and_the_verdict_decides(
 
 def test_the_response_is_one_of_openais(server: Counters, url: str, tmp_path: Path) -> None:
     own = domain(url, tmp_path, row(tools=[]))
-    played(own, "<think>easy</think>It is 4.")
+    played(own, "It is 4.")
     response = OpenAIResponse.model_validate(server.verified[0]["response"], strict=True)
     assert response.output_text == "It is 4."
 

@@ -233,7 +233,8 @@ def test_a_server_that_fails_at_a_call_loses_only_that_episode(
     fake: FakeServer, url: str, results: list[Any], said_of_it: str
 ) -> None:
     fake.results = [result(), *results, *["die before"] * 3]
-    rollouts = played(domain(url), Calling())
+    slow = 10.0 if results == ["big"] else 1.0
+    rollouts = played(domain(url, timeout_seconds=slow), Calling())
     assert [trajectory.outcome for trajectory in rollouts.trajectories] == [-1]
     [crash] = rollouts.crashes
     assert said_of_it in crash.reason
@@ -306,7 +307,7 @@ def test_a_server_without_usable_tasks_is_refused_in_one_line(
         ({"win": {}}, "win is"),
         ({"splits": {"train": "all", "in_domain": "all"}}, "would be trained on"),
         ({"key_variable": "NO_SUCH_KEY"}, "NO_SUCH_KEY is empty"),
-        ({"timeout_seconds": 0}, "timeout_seconds is 0"),
+        ({"timeout_seconds": 0}, "timeout_seconds: input should be greater than 0"),
     ],
 )
 def test_options_of_no_use_are_refused(options: dict[str, Any], said_of_it: str) -> None:

@@ -131,11 +131,12 @@ class OrsClient:
         for again, which does not repeat it. Raises `FailedCall`, and `ServerFault`."""
         until = self._server.limit()
         body: dict[str, Any] = {"name": tool, "input": dict(arguments)}
+        events: list[tuple[str, str]] = []
         for attempt in range(_RESUMED + 1):
-            events: list[tuple[str, str]] = []
+            events.clear()
             try:
                 self._events("POST", f"{self._inside}/call", body, until, events)
-                return self._result(events)
+                break
             except Refused:
                 raise
             except ServerFault:
@@ -144,7 +145,7 @@ class OrsClient:
                     raise
                 body["task_id"] = begun
                 time.sleep(_PAUSE_SECONDS)
-        raise AssertionError
+        return self._result(events)
 
     def leave(self) -> None:
         """Ends the session. Never raises."""
@@ -196,10 +197,12 @@ class OrsClient:
         self, method: str, path: str, body: Any, until: float, events: list[tuple[str, str]]
     ) -> None:
         """Adds the events of a stream to `events`, up to the one that ends it."""
-        rest = b""
+        rest = bytearray()
         kind, data = "", list[str]()
         for part in self._server.parts(method, path, body, self._headers(), until):
-            *whole, rest = (rest + part).split(b"\n")
+            rest += part
+            *whole, last = rest.split(b"\n") if b"\n" in part else [rest]
+            rest = last
             for raw in whole:
                 line = raw.decode(errors="replace").rstrip("\r")
                 name, _, value = line.partition(":")

@@ -52,9 +52,13 @@ def serve_domain(
         from rlanything_gyms.serving.guard import Guard, is_loopback
         from rlanything_gyms.serving.ors import OrsServer
         from rlanything_gyms.serving.sessions import Sessions
+
+        if standard == "openenv":
+            from rlanything_gyms.serving.openenv import openenv_app
     except ModuleNotFoundError as fault:
+        extras = "serve,openenv" if standard == "openenv" else "serve"
         raise ServeError(
-            f"a server needs {fault.name}: pip install 'rlanything-gyms[serve]'"
+            f"--as {standard} needs {fault.name}: pip install 'rlanything-gyms[{extras}]'"
         ) from None
 
     key = None if key_variable is None else os.environ.get(key_variable)
@@ -73,7 +77,10 @@ def serve_domain(
         domain = load_domain(loaded.domain.name, loaded.domain.options)
         playing = stack.enter_context(Sessions(domain, loaded, tasks, seed, sessions))
         name = loaded.domain.name.rpartition(":")[2].lower()
-        app = OrsServer(name, playing).app()
+        if standard == "openenv":
+            app = openenv_app(playing, domain.action_marker, sessions)
+        else:
+            app = OrsServer(name, playing).app()
         server = uvicorn.Server(
             uvicorn.Config(Guard(app, key, local), log_level="warning", lifespan="off")
         )
