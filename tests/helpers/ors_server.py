@@ -1,4 +1,4 @@
-"""An ORS server of our own, with the standard's SDK: guess a number. `python ors_server.py PORT`."""
+"""A server with the SDK of ORS: guess a number. `python ors_server.py PORT`."""
 
 # The environment of `make test-ecosystems` alone has the SDK.
 # pyright: reportMissingImports=false
@@ -8,8 +8,9 @@ import os
 import sys
 from typing import Any
 
-from ors import Environment, Server, Split, TextBlock, ToolOutput, tool
 from pydantic import BaseModel
+
+from ors import Environment, Server, Split, TextBlock, ToolOutput, tool
 
 HIGHEST = 8
 
