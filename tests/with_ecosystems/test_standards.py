@@ -31,7 +31,8 @@ SECONDS = 90.0
 @contextmanager
 def started(*words: str, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Starts a server; its address, which it says itself unless it was given a port."""
-    process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
+    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, *words], text=True, **pipes)
     try:
         assert process.stderr is not None
         end = time.monotonic() + SECONDS
