@@ -18,7 +18,7 @@ _LOST = (404, 410, 502, 503, 504)
 """Statuses of a session or a server that is gone, whatever was asked."""
 
 
-class ServerFault(RuntimeError):
+class HttpFault(RuntimeError):
     """A server that failed; one line with the remedy. `gone`: whether the server or the session is
     gone, so that no request can be to blame."""
 
@@ -27,7 +27,7 @@ class ServerFault(RuntimeError):
         self.gone = gone
 
 
-class Refused(ServerFault):
+class RefusedRequest(HttpFault):
     """A request that the server answered with an error. `status`: the answer's; `body`: its
     text."""
 
@@ -36,7 +36,7 @@ class Refused(ServerFault):
         self.status, self.body = status, body
 
 
-class Server:
+class HttpServer:
     """A server that answers with JSON."""
 
     def __init__(self, standard: str, url: str, headers: Mapping[str, str], seconds: float) -> None:
@@ -61,12 +61,12 @@ class Server:
     def json(
         self, method: str, path: str, body: Any = None, headers: Any = None, until: float = 0.0
     ) -> Any:
-        """Returns the JSON of an answer. `until`: see `parts`. Raises `ServerFault`."""
+        """Returns the JSON of an answer. `until`: see `parts`. Raises `HttpFault`."""
         text = b"".join(self.parts(method, path, body, headers, until))
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            raise ServerFault(
+            raise HttpFault(
                 f"{self.place} answers {path} with no JSON ({text[:80]!r}): fix it, or "
                 "domain.options.url"
             ) from None
@@ -75,7 +75,7 @@ class Server:
         self, method: str, path: str, body: Any = None, headers: Any = None, until: float = 0.0
     ) -> Iterator[bytes]:
         """Yields the parts of an answer as they come. `until`: the time at which it must be whole;
-        0: after this server's limit. Raises `ServerFault`."""
+        0: after this server's limit. Raises `HttpFault`."""
         until = until or self.limit()
         count = 0
         left = max(0.1, until - time.monotonic())
@@ -87,7 +87,7 @@ class Server:
                 for part in answer.iter_raw():
                     count += len(part)
                     if count > MOST_BYTES:
-                        raise ServerFault(
+                        raise HttpFault(
                             f"{self.place} answers {path} with more than {MOST_BYTES >> 20} MiB: "
                             "let it answer less"
                         )
@@ -98,7 +98,7 @@ class Server:
             raise self._late(path) from None
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as fault:
             said = " ".join(f"{type(fault).__name__}: {fault}".split())[:200]
-            raise ServerFault(
+            raise HttpFault(
                 f"{self.place} does not answer {path} ({said}): start it, or fix "
                 "domain.options.url",
                 gone=not isinstance(fault, httpx.RemoteProtocolError),
@@ -109,19 +109,19 @@ class Server:
         try:
             for _ in self.parts("GET", path, until=time.monotonic() + min(5.0, self.seconds)):
                 return True
-        except Refused as refused:
+        except RefusedRequest as refused:
             return not refused.gone or refused.status == 404
-        except ServerFault:
+        except HttpFault:
             return False
         return True
 
-    def _late(self, path: str) -> ServerFault:
-        return ServerFault(
+    def _late(self, path: str) -> HttpFault:
+        return HttpFault(
             f"{self.place} gave no whole answer to {path} within {self.seconds:g} s: see to it, or "
             "raise domain.options.timeout_seconds"
         )
 
-    def _refusal(self, path: str, answer: httpx.Response, until: float) -> Refused:
+    def _refusal(self, path: str, answer: httpx.Response, until: float) -> RefusedRequest:
         body = b""
         for part in answer.iter_raw():
             body += part
@@ -129,7 +129,7 @@ class Server:
                 break
         text = body[:2000].decode(errors="replace")
         said = " ".join(text.split())[:200]
-        return Refused(
+        return RefusedRequest(
             f"{self.place} refuses {path} ({answer.status_code}: {said}): fix domain.options, or "
             "the server",
             answer.status_code,

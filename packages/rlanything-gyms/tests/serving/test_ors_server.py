@@ -15,7 +15,7 @@ from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.domains.base import DomainError
 from rlanything_agent.domain import AgentDomain
 from rlanything_gyms.serving import sessions as serving
-from rlanything_gyms.serving.guard import Guard
+from rlanything_gyms.serving.guard import DomainGuard
 from rlanything_gyms.serving.ors import MOST_BYTES, OrsServer
 from rlanything_gyms.serving.sessions import MOST_CHARACTERS, Sessions
 
@@ -192,11 +192,11 @@ def test_a_worker_process_plays_the_same() -> None:
 
 def test_only_the_key_and_this_machine_are_let_in(sessions: Sessions) -> None:
     app = OrsServer("odd", sessions).app()
-    keyed = TestClient(Guard(app, "secret", local=False))
+    keyed = TestClient(DomainGuard(app, "secret", local=False))
     assert keyed.get("/odd/splits").status_code == 401
     for headers in ({"X-API-Key": "secret"}, {"Authorization": "Bearer secret"}):
         assert keyed.get("/odd/splits", headers=headers).status_code == 200
-    local = TestClient(Guard(app, None, local=True))
+    local = TestClient(DomainGuard(app, None, local=True))
     assert local.get("/odd/splits", headers={"Host": "evil.example"}).status_code == 403
     for host in ("localhost:80", "127.0.0.1", "[::1]:80"):
         assert local.get("/odd/splits", headers={"Host": host}).status_code == 200

@@ -12,7 +12,7 @@ from rlanything.domains.base import Capabilities, DomainError, DomainOptions, Fi
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import RewardRange, WinRule
 from rlanything.records import Task
-from rlanything_gyms.http_tools import Server, ServerFault, checked_url
+from rlanything_gyms.http_tools import HttpServer, HttpFault, checked_url
 from rlanything_gyms.nemo_gym.environment import NemoGymEnvironment, NemoGymSettings
 from rlanything_gyms.nemo_gym.rows import BadRow, check_row, opening
 from rlanything_gyms.tools.rows import RowTasks, read_lines, read_rows
@@ -86,10 +86,10 @@ class NemoGymDomain(TextDomain):
 
     def _look(self, task: Task) -> None:
         """Begins a session, to detect errors that would occur in every one."""
-        server = Server("NeMo Gym", self._settings.url, {}, self._settings.seconds)
+        server = HttpServer("NeMo Gym", self._settings.url, {}, self._settings.seconds)
         try:
             server.json("POST", "/seed_session", task.data["row"])
-        except ServerFault as fault:
+        except HttpFault as fault:
             raise DomainError(str(fault)) from None
         finally:
             server.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,9 +13,8 @@ from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.domains.calls import Said
 from rlanything.domains.winning import BadReward, RewardRange, WinRule, reward_of
 from rlanything.records import Message, Task
-from rlanything.roles.tools import everywhere
 from rlanything.surrogates import whole_characters
-from rlanything_gyms.http_tools import Refused, Server, ServerFault
+from rlanything_gyms.http_tools import RefusedRequest, HttpServer, HttpFault
 from rlanything_gyms.nemo_gym.rows import functions, opening, response_to_verify
 from rlanything_gyms.tools.calling import CallingEnvironment
 from rlanything_gyms.tools.methods import Tool, ToolError
@@ -39,7 +39,7 @@ class NemoGymEnvironment(CallingEnvironment):
     def __init__(self, settings: NemoGymSettings) -> None:
         super().__init__(settings.horizon, settings.result_characters)
         self._settings = settings
-        self._server = Server("NeMo Gym", settings.url, {}, settings.seconds)
+        self._server = HttpServer("NeMo Gym", settings.url, {}, settings.seconds)
         self._until = 0.0
 
     def reset(self, task: Task) -> Observation:
@@ -48,7 +48,7 @@ class NemoGymEnvironment(CallingEnvironment):
         self._server.forget()
         try:
             self._server.json("POST", "/seed_session", row)
-        except ServerFault as fault:
+        except HttpFault as fault:
             raise EpisodeError(task.id, str(fault)) from None
         tools = [
             Tool(**function, call=partial(self._called, function["name"]))
@@ -75,29 +75,30 @@ class NemoGymEnvironment(CallingEnvironment):
         try:
             parts = self._server.parts("POST", path, dict(arguments), until=self._until)
             return b"".join(parts).decode(errors="replace")
-        except Refused as refused:
+        except RefusedRequest as refused:
             if refused.gone and refused.status != 404:
                 raise self._broken(refused) from None
             raise ToolError(refused.body) from None  # as in NeMo Gym, the policy reads it
-        except ServerFault as fault:
+        except HttpFault as fault:
             raise self._broken(fault) from None
 
     def _scored(self, text: str, action: str | None, valid: bool) -> StepResult:
         row = self._task.data["row"]
         response = response_to_verify(row, self._rest, self._request_id())
-        sent = everywhere({**row, "response": response}, whole_characters)
+        text = json.dumps({**row, "response": response}, ensure_ascii=False)
+        sent = json.loads(whole_characters(text))
         try:
             verified = self._server.json("POST", "/verify", sent)
             reward = reward_of(verified.get("reward") if isinstance(verified, Mapping) else None)
             self._settings.rewards.check(reward)
         except BadReward as fault:
             raise self._fault(f"{self._server.place} verifies: {fault}") from None
-        except ServerFault as fault:
+        except HttpFault as fault:
             raise self._broken(fault) from None
         won = self._settings.win.reached(reward)
         return StepResult(Observation(text), action, valid, 1 if won else -1, reward)
 
-    def _broken(self, fault: ServerFault) -> EpisodeError:
+    def _broken(self, fault: HttpFault) -> EpisodeError:
         """Returns the error of a server that fails. One that is down is no fault of the calls; one
         that is up fails at them."""
         lost = self._answers > 0 and not fault.gone and self._server.healthy("/")

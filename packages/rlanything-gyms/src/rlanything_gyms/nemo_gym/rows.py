@@ -47,7 +47,7 @@ def functions(row: Mapping[str, Any]) -> list[dict[str, Any]]:
     params = row["responses_create_params"]
     if params.get("tool_choice") == "none":
         return []
-    found: list[dict[str, Any]] = []
+    offered: list[dict[str, Any]] = []
     for number, tool in enumerate(params.get("tools") or []):
         place = f"responses_create_params.tools.{number}"
         if not isinstance(tool, Mapping) or tool.get("type") != "function":
@@ -58,10 +58,10 @@ def functions(row: Mapping[str, Any]) -> list[dict[str, Any]]:
         if not isinstance(parameters, Mapping):
             raise BadRow(f"{place}.parameters must be a JSON schema")
         description = str(tool.get("description") or "")
-        found.append({"name": name, "description": description, "parameters": dict(parameters)})
-    if len({each["name"] for each in found}) < len(found):
+        offered.append({"name": name, "description": description, "parameters": dict(parameters)})
+    if len({each["name"] for each in offered}) < len(offered):
         raise BadRow("responses_create_params.tools has two tools of one name")
-    return found
+    return offered
 
 
 def check_row(row: Any) -> None:

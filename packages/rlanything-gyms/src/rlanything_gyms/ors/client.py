@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, ValidationError
 
-from rlanything_gyms.http_tools import Refused, Server, ServerFault
+from rlanything_gyms.http_tools import RefusedRequest, HttpServer, HttpFault
 
 T = TypeVar("T")
 _RESUMED = 3
@@ -73,7 +73,7 @@ class _Count(_Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OrsPlace:
     """One environment of a server."""
 
     url: str
@@ -90,9 +90,9 @@ class FailedCall(RuntimeError):
 class OrsClient:
     """One session at a time on a server."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: OrsPlace) -> None:
         headers = {} if place.key is None else {"X-API-Key": place.key}
-        self._server = Server("ORS", place.url, headers, place.seconds)
+        self._server = HttpServer("ORS", place.url, headers, place.seconds)
         self._inside = f"/{place.environment}"
         self._name = place.environment
         self._session: str | None = None
@@ -103,7 +103,7 @@ class OrsClient:
         self._server.close()
 
     def environments(self) -> list[str]:
-        """Returns the names of the server's environments. Raises `ServerFault`, as all below."""
+        """Returns the names of the server's environments. Raises `HttpFault`, as all below."""
         return self._asked("GET", "/list_environments", list[str])
 
     def splits(self) -> list[str]:
@@ -128,7 +128,7 @@ class OrsClient:
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Called:
         """Returns the result of a call. A call whose connection breaks once it has begun is asked
-        for again, which does not repeat it. Raises `FailedCall`, and `ServerFault`."""
+        for again, which does not repeat it. Raises `FailedCall`, and `HttpFault`."""
         until = self._server.limit()
         body: dict[str, Any] = {"name": tool, "input": dict(arguments)}
         events: list[tuple[str, str]] = []
@@ -137,9 +137,9 @@ class OrsClient:
             try:
                 self._events("POST", f"{self._inside}/call", body, until, events)
                 break
-            except Refused:
+            except RefusedRequest:
                 raise
-            except ServerFault:
+            except HttpFault:
                 begun = dict(events).get("task_id", body.get("task_id"))
                 if begun is None or attempt == _RESUMED or time.monotonic() > until:
                     raise
@@ -154,7 +154,7 @@ class OrsClient:
                 try:
                     until = time.monotonic() + min(2.0, self._server.seconds)
                     self._asked("POST", path, object, None, until)
-                except ServerFault:
+                except HttpFault:
                     break
             self._session = None
 
@@ -167,14 +167,14 @@ class OrsClient:
         self._events("POST", "/create_session", {}, until, events)
         name = dict(events).get("task_id", "").strip()
         if not name or len(name) > 200 or not name.isprintable() or not name.isascii():
-            raise ServerFault(f"{self._server.place} names no session: fix it")
+            raise HttpFault(f"{self._server.place} names no session: fix it")
         return name
 
     def _tools(self, until: float) -> Sequence[ToolSpec]:
         try:
             path = f"{self._inside}/task_tools"
             return self._asked("GET", path, _Tools, None, until).tools
-        except Refused as refused:
+        except RefusedRequest as refused:
             if refused.status != 404:
                 raise
             return self._asked("GET", f"{self._inside}/tools", _Tools, None, until).tools
@@ -184,7 +184,9 @@ class OrsClient:
         failed = next((data for name, data in events if name == "error"), None)
         if failed is not None:
             said = " ".join(failed.split())[:300]
-            raise Refused(f"{self._server.place} fails at a call ({said}): fix it", 500, failed)
+            raise RefusedRequest(
+                f"{self._server.place} fails at a call ({said}): fix it", 500, failed
+            )
         try:
             result = _Result.model_validate_json(text).root
         except ValidationError as fault:
@@ -216,7 +218,7 @@ class OrsClient:
                     if kind in ("end", "error"):
                         return
                     kind, data = "", []
-        raise ServerFault(f"{self._server.place} ends its answer to {path} half-way: fix it")
+        raise HttpFault(f"{self._server.place} ends its answer to {path} half-way: fix it")
 
     def _asked(
         self, method: str, path: str, kind: type[T], body: Any = None, until: float = 0.0
@@ -230,10 +232,10 @@ class OrsClient:
     def _headers(self) -> dict[str, str]:
         return {} if self._session is None else {"X-Session-ID": self._session}
 
-    def _odd(self, path: str, fault: ValidationError) -> ServerFault:
+    def _odd(self, path: str, fault: ValidationError) -> HttpFault:
         problem = fault.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, problem["loc"])) or "answer"
-        return ServerFault(
+        return HttpFault(
             f"{self._server.place} does not keep to the standard in {path} "
             f"({key}: {problem['msg']}): fix it".replace("\n", " ")
         )

@@ -15,8 +15,8 @@ from rlanything.domains.winning import WinRule
 from rlanything.records import Messages, Step, Task
 from rlanything.seeds import derive
 from rlanything_gyms.ecosystem import EpisodeRules
-from rlanything_gyms.http_tools import ServerFault, checked_url
-from rlanything_gyms.ors.client import OrsClient, Place
+from rlanything_gyms.http_tools import HttpFault, checked_url
+from rlanything_gyms.ors.client import OrsClient, OrsPlace
 from rlanything_gyms.ors.environment import (
     OrsEnvironment,
     OrsSettings,
@@ -73,7 +73,7 @@ class OrsDomain(TextDomain):
             WinRule.read(chosen.win), chosen.reward_range, chosen.horizon
         )
         name = chosen.environment
-        self._place = Place(url, name or "", key, chosen.timeout_seconds)
+        self._place = OrsPlace(url, name or "", key, chosen.timeout_seconds)
         self._counts: dict[str, int] = {}
         """Number of tasks by split of ours, once it was asked for."""
 
@@ -116,7 +116,7 @@ class OrsDomain(TextDomain):
         data = {"split": split, "index": index}
         return Task(f"{split}-{index}", f"Solve the task of {name}.", name, data)
 
-    def _named(self) -> Place:
+    def _named(self) -> OrsPlace:
         """Returns the environment's place, with its name. Raises `DomainError`."""
         if not self._place.environment:
             known = self._asked(OrsClient.environments)
@@ -125,7 +125,7 @@ class OrsDomain(TextDomain):
                     f"the server has the environments {', '.join(known) or '(none)'}: name one in "
                     "domain.options.environment"
                 )
-            self._place = Place(self._place.url, known[0], self._place.key, self._place.seconds)
+            self._place = OrsPlace(self._place.url, known[0], self._place.key, self._place.seconds)
         return self._place
 
     def _count(self, theirs: str) -> int:
@@ -145,7 +145,7 @@ class OrsDomain(TextDomain):
         client = OrsClient(self._place)
         try:
             return ask(client)
-        except ServerFault as fault:
+        except HttpFault as fault:
             raise DomainError(str(fault)) from None
         finally:
             client.close()

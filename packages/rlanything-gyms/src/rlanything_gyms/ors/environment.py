@@ -14,8 +14,8 @@ from rlanything.domains.winning import BadReward, EpisodeEnd, reward_of
 from rlanything.records import Message, Step, Task
 from rlanything.surrogates import whole_characters
 from rlanything_gyms.ecosystem import EpisodeRules
-from rlanything_gyms.http_tools import ServerFault
-from rlanything_gyms.ors.client import FailedCall, OrsClient, Place
+from rlanything_gyms.http_tools import HttpFault
+from rlanything_gyms.ors.client import FailedCall, OrsClient, OrsPlace
 from rlanything_gyms.tools.calling import END, CallingEnvironment, shown_action
 from rlanything_gyms.tools.methods import Tool, ToolError
 
@@ -29,7 +29,7 @@ _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 class OrsSettings:
     """Options that the environments need."""
 
-    place: Place
+    place: OrsPlace
     rules: EpisodeRules
     result_characters: int
 
@@ -53,7 +53,7 @@ class OrsEnvironment(CallingEnvironment):
         self._earned = []
         try:
             prompt, specs = self._client.enter(task.data["split"], int(task.data["index"]))
-        except ServerFault as fault:
+        except HttpFault as fault:
             raise EpisodeError(task.id, str(fault)) from None
         names = [spec.name for spec in specs]
         if len(set(names)) < len(names):
@@ -86,7 +86,7 @@ class OrsEnvironment(CallingEnvironment):
             raise ToolError(str(fault)) from None
         except BadReward as fault:
             raise self._fault(str(fault)) from None
-        except ServerFault as fault:
+        except HttpFault as fault:
             # A server that is down is no fault of the call; one that is up fails at this call.
             lost = not fault.gone and self._client.alive()
             raise EpisodeError(self._task.id, str(fault), lost=lost) from None

@@ -14,7 +14,7 @@ from rlanything.progress import Progress
 from rlanything.terminal import Terminal
 
 
-class ServeError(ValueError):
+class ServingError(ValueError):
     """A domain cannot be served; the message is one line with the remedy."""
 
 
@@ -49,7 +49,7 @@ def serve_domain(
     try:
         import uvicorn
 
-        from rlanything_gyms.serving.guard import Guard, is_loopback
+        from rlanything_gyms.serving.guard import DomainGuard, is_loopback
         from rlanything_gyms.serving.ors import OrsServer
         from rlanything_gyms.serving.sessions import Sessions
 
@@ -57,20 +57,20 @@ def serve_domain(
             from rlanything_gyms.serving.openenv import openenv_app
     except ModuleNotFoundError as fault:
         extras = "serve,openenv" if standard == "openenv" else "serve"
-        raise ServeError(
+        raise ServingError(
             f"--as {standard} needs {fault.name}: pip install 'rlanything-gyms[{extras}]'"
         ) from None
 
     key = None if key_variable is None else os.environ.get(key_variable)
     if key_variable is not None and not key:
-        raise ServeError(f"--key-variable: {key_variable} is empty: set it to the key")
+        raise ServingError(f"--key-variable: {key_variable} is empty: set it to the key")
     loaded = load_recipe(recipe, overrides or [], allow_code=allow_code)
     progress = Progress(Terminal(stderr=True))
     with ExitStack() as stack:
         listening = stack.enter_context(_bound(host, port))
         local = is_loopback(listening.getsockname()[0])
         if not local and key is None:
-            raise ServeError(
+            raise ServingError(
                 f"--host {host}: anybody who reaches this address could play; choose a key, "
                 "`export DOMAIN_KEY=...`, and add --key-variable DOMAIN_KEY, or leave --host out"
             )
@@ -82,7 +82,7 @@ def serve_domain(
         else:
             app = OrsServer(name, playing).app()
         server = uvicorn.Server(
-            uvicorn.Config(Guard(app, key, local), log_level="warning", lifespan="off")
+            uvicorn.Config(DomainGuard(app, key, local), log_level="warning", lifespan="off")
         )
         listening.listen(server.config.backlog)  # before the next line announces the address
         splits = ", ".join(f"{len(each)} in {split}" for split, each in playing.tasks.items())
@@ -94,14 +94,14 @@ def serve_domain(
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Returns a socket bound to an address, not listening yet. Raises `ServeError`."""
+    """Returns a socket bound to an address, not listening yet. Raises `ServingError`."""
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise ServeError(
+        raise ServingError(
             f"--host {host} --port {port}: {error.strerror}; choose another port (0: a free one), "
             "or an address of this machine"
         ) from None

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
-class Guard:
+class DomainGuard:
     """Rejects requests without the key, and those that address this machine by another name: a web
     page could otherwise reach a server that only serves this machine."""
 

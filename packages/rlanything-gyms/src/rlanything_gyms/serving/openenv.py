@@ -10,10 +10,10 @@ from uuid import uuid4
 from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
 
 from rlanything.surrogates import whole_characters
-from rlanything_gyms.serving.sessions import SessionError, Sessions, Turn
+from rlanything_gyms.serving.sessions import SessionError, Sessions, SessionTurn
 
 
-class Answer(Action):
+class DomainAnswer(Action):
     """The policy's answer to an observation: one of the two fields."""
 
     response: str | None = None
@@ -22,8 +22,8 @@ class Answer(Action):
     """The action alone, without a thought."""
 
 
-class Shown(Observation):
-    """What the policy is shown."""
+class DomainTurn(Observation):
+    """An observation for the policy."""
 
     text: str
     """At the beginning the whole prompt, afterwards the new observation."""
@@ -55,7 +55,7 @@ def openenv_app(sessions: Sessions, marker: str, most: int) -> Any:
             episode_id: str | None = None,
             split: str = "train",
             **rest: Any,
-        ) -> Shown:
+        ) -> DomainTurn:
             """Begins the task of a seed in a split."""
             del episode_id
             if rest:
@@ -66,7 +66,9 @@ def openenv_app(sessions: Sessions, marker: str, most: int) -> Any:
             self._state = State(episode_id=whole_characters(task.id), step_count=0)
             return shown(sessions.open(self._name, task))
 
-        def step(self, action: Answer, timeout_s: float | None = None, **rest: Any) -> Shown:
+        def step(
+            self, action: DomainAnswer, timeout_s: float | None = None, **rest: Any
+        ) -> DomainTurn:
             """Plays an answer; a won episode earns 1 and a lost one 0, at its end."""
             del timeout_s, rest
             if (action.response is None) == (action.action is None):
@@ -83,12 +85,12 @@ def openenv_app(sessions: Sessions, marker: str, most: int) -> Any:
         def close(self) -> None:
             sessions.close(self._name)
 
-    return create_fastapi_app(DomainEnvironment, Answer, Shown, max_concurrent_envs=most)
+    return create_fastapi_app(DomainEnvironment, DomainAnswer, DomainTurn, max_concurrent_envs=most)
 
 
-def shown(turn: Turn) -> Shown:
+def shown(turn: SessionTurn) -> DomainTurn:
     """Returns a turn as the standard's observation."""
-    return Shown(
+    return DomainTurn(
         text=whole_characters(turn.text),
         choices=None if turn.choices is None else list(turn.choices),
         valid=turn.valid,

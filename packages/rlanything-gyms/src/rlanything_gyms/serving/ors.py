@@ -22,7 +22,7 @@ from starlette.routing import Route
 from rlanything.config.problems import first_problem
 from rlanything.records import Task
 from rlanything.surrogates import whole_characters
-from rlanything_gyms.serving.sessions import MOST_CHARACTERS, SessionError, Sessions, Turn
+from rlanything_gyms.serving.sessions import MOST_CHARACTERS, SessionError, Sessions, SessionTurn
 
 TOOL = "respond"
 MOST_BYTES = 8 * MOST_CHARACTERS
@@ -244,7 +244,7 @@ def _failed(said: str) -> str:
     return json.dumps({"ok": False, "error": said}, separators=(",", ":"))
 
 
-def _blocks(turn: Turn) -> list[dict[str, Any]]:
+def _blocks(turn: SessionTurn) -> list[dict[str, Any]]:
     text = whole_characters(turn.text)
     detail = None if turn.choices is None else {"choices": list(turn.choices)}
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text, "detail": detail}]

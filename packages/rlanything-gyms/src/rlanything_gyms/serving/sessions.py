@@ -30,7 +30,7 @@ class SessionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SessionTurn:
     """The state to show to a client, after the beginning or after a response."""
 
     messages: Messages
@@ -58,7 +58,7 @@ class _Session:
     task: Task
     pool: EnvironmentPool
     used: float
-    turn: Turn
+    turn: SessionTurn
     steps: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Held while its episode advances."""
@@ -108,7 +108,7 @@ class Sessions:
             raise SessionError(f"{split} has the indices 0 to {len(tasks) - 1}, not {index}")
         return tasks[index]
 
-    def open(self, name: str, task: Task) -> Turn:
+    def open(self, name: str, task: Task) -> SessionTurn:
         """Begins an episode under a client's name for it. Raises `SessionError` if too many are
         open or it cannot be played."""
         pool = self._reserved(name)
@@ -125,16 +125,16 @@ class Sessions:
                 self._idle.append(pool)
             raise SessionError(f"the episode cannot be played: {seen.reason:.500}", 500)
         prompt = self._domain.policy_prompt(task, (), seen.text)
-        turn = Turn(prompt, seen.image, seen.choices)
+        turn = SessionTurn(prompt, seen.image, seen.choices)
         with self._lock:
             self._open[name] = _Session(task, pool, time.monotonic(), turn)
         return turn
 
-    def turn(self, name: str) -> Turn:
+    def turn(self, name: str) -> SessionTurn:
         """Returns the current turn of a session. Raises `SessionError`."""
         return self._session(name).turn
 
-    def respond(self, name: str, response: str) -> Turn:
+    def respond(self, name: str, response: str) -> SessionTurn:
         """Plays a response. Raises `SessionError` for an unknown or ended session, and for an
         episode that fails without the response's fault."""
         if len(response) > MOST_CHARACTERS:
@@ -159,7 +159,7 @@ class Sessions:
         with self._lock:
             self._idle.append(session.pool)
 
-    def _played(self, session: _Session, response: str) -> Turn:
+    def _played(self, session: _Session, response: str) -> SessionTurn:
         result = session.pool.step({0: response})[0]
         session.steps += 1
         if isinstance(result, EpisodeError):
@@ -223,6 +223,6 @@ def _shown(
     reward: float | None,
     valid: bool = True,
     measure: float | None = None,
-) -> Turn:
+) -> SessionTurn:
     message = Message("user", seen.text)
-    return Turn((message,), seen.image, seen.choices, valid, reward, measure)
+    return SessionTurn((message,), seen.image, seen.choices, valid, reward, measure)
