@@ -12,7 +12,7 @@ from rlanything.domains.base import Capabilities, DomainError, DomainOptions, Fi
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import RewardRange, WinRule
 from rlanything.records import Task
-from rlanything_gyms.http_tools import HttpServer, HttpFault, checked_url
+from rlanything_gyms.http_tools import HttpFault, HttpServer, checked_url
 from rlanything_gyms.nemo_gym.environment import NemoGymEnvironment, NemoGymSettings
 from rlanything_gyms.nemo_gym.rows import BadRow, check_row, opening
 from rlanything_gyms.tools.rows import RowTasks, read_lines, read_rows

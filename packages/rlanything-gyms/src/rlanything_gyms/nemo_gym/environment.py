@@ -14,7 +14,7 @@ from rlanything.domains.calls import Said
 from rlanything.domains.winning import BadReward, RewardRange, WinRule, reward_of
 from rlanything.records import Message, Task
 from rlanything.surrogates import whole_characters
-from rlanything_gyms.http_tools import RefusedRequest, HttpServer, HttpFault
+from rlanything_gyms.http_tools import HttpFault, HttpServer, RefusedRequest
 from rlanything_gyms.nemo_gym.rows import functions, opening, response_to_verify
 from rlanything_gyms.tools.calling import CallingEnvironment
 from rlanything_gyms.tools.methods import Tool, ToolError

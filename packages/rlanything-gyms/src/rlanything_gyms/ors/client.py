@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter, ValidationError
 
-from rlanything_gyms.http_tools import RefusedRequest, HttpServer, HttpFault
+from rlanything_gyms.http_tools import HttpFault, HttpServer, RefusedRequest
 
 T = TypeVar("T")
 _RESUMED = 3
