@@ -125,7 +125,8 @@ def test_the_recipe_of_ors_trains(url: str, tmp_path: Path) -> None:
 
 def test_the_sdks_client_plays_our_domain() -> None:
     with ours("ors") as (url, _):
-        environment = ORS(base_url=url).environment("guess")
+        client = ORS(base_url=url)
+        environment = client.environment("guess")
         assert environment.list_splits() == ["train", "tune", "in_domain", "ood"]
         assert environment.num_tasks("train") == 240
         [task, *_] = environment.list_tasks("in_domain")
