@@ -29,44 +29,42 @@ SECONDS = 90.0
 
 
 @contextmanager
-def started(*words: str, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Starts a server; its address, which it says itself unless it was given a port."""
-    pipes: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, *words], text=True, **pipes)
+def started(log: Path, *words: str, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Starts a server that writes to a file; its address, which it says itself unless it was given
+    a port."""
+    with log.open("wb") as file:
+        process = subprocess.Popen([sys.executable, *words], stdout=file, stderr=file)
     try:
-        assert process.stderr is not None
         end = time.monotonic() + SECONDS
-        url = f"http://127.0.0.1:{port}" if port else ""
-        while not url and (line := process.stderr.readline()):
-            said = re.search(r"http://127\.0\.0\.1:\d+", line)
-            url = said[0] if said else ""
-        while port and time.monotonic() < end and process.poll() is None:
-            with socket.socket() as client:
-                if client.connect_ex(("127.0.0.1", port)) == 0:
-                    break
+        url = ""
+        while not url and time.monotonic() < end and process.poll() is None:
             time.sleep(0.2)
-        assert url
-        assert process.poll() is None
+            said = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
+            with socket.socket() as client:
+                if port and client.connect_ex(("127.0.0.1", port)) == 0:
+                    url = f"http://127.0.0.1:{port}"
+            url = said[0] if said and not port else url
+        assert url, log.read_text()
         yield url, process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
 
 
-def theirs() -> Any:
+def theirs(folder: Path) -> Any:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    return started(ors_server.__file__, str(port), port=port)
+    return started(folder / "theirs.log", ors_server.__file__, str(port), port=port)
 
 
-def ours(standard: str) -> Any:
+def ours(folder: Path, standard: str) -> Any:
     serving = ("serve-domain", "guess", "--allow-code", "--port", "0", "--as", standard)
-    return started("-m", "rlanything.cli", *serving)
+    return started(folder / "ours.log", "-m", "rlanything.cli", *serving)
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with theirs() as (url, _):
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with theirs(tmp_path_factory.mktemp("server")) as (url, _):
         yield url
 
 
@@ -103,8 +101,8 @@ def test_a_server_of_the_sdk_is_played(url: str) -> None:
     environment.close()
 
 
-def test_a_server_of_the_sdk_that_dies_counts_neither_way() -> None:
-    with theirs() as (url, process):
+def test_a_server_of_the_sdk_that_dies_counts_neither_way(tmp_path: Path) -> None:
+    with theirs(tmp_path) as (url, process):
         domain = guessing(url, timeout_seconds=5)
         environment = domain.environment()
         environment.reset(domain.tasks("train", 1, 0)[0])
@@ -123,8 +121,8 @@ def test_the_recipe_of_ors_trains(url: str, tmp_path: Path) -> None:
     assert run.recipe_lines <= 12
 
 
-def test_the_sdks_client_plays_our_domain() -> None:
-    with ours("ors") as (url, _):
+def test_the_sdks_client_plays_our_domain(tmp_path: Path) -> None:
+    with ours(tmp_path, "ors") as (url, _):
         client = ORS(base_url=url)
         environment = client.environment("guess")
         assert environment.list_splits() == ["train", "tune", "in_domain", "ood"]
@@ -147,8 +145,8 @@ def test_the_sdks_client_plays_our_domain() -> None:
             )
 
 
-def test_openenvs_client_and_our_own_play_our_domain() -> None:
-    with ours("openenv") as (url, _):
+def test_openenvs_client_and_our_own_play_our_domain(tmp_path: Path) -> None:
+    with ours(tmp_path, "openenv") as (url, _):
         with GenericEnvClient(url).sync() as client:
             first = client.reset(seed=3, split="in_domain")
             assert "Guess a number between 1 and 8" in first.observation["text"]
@@ -172,3 +170,4 @@ def test_openenvs_client_and_our_own_play_our_domain() -> None:
             outcomes.add(result.outcome)
             environment.close()
         assert outcomes == {1, -1}
+    assert len((tmp_path / "ours.log").read_text().splitlines()) == 1

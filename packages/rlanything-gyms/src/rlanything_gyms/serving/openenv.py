@@ -4,10 +4,12 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 from uuid import uuid4
 
 from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
+from starlette.websockets import WebSocketDisconnect
 
 from rlanything.surrogates import whole_characters
 from rlanything_gyms.serving.sessions import SessionError, Sessions, SessionTurn
@@ -85,7 +87,16 @@ def openenv_app(sessions: Sessions, marker: str, most: int) -> Any:
         def close(self) -> None:
             sessions.close(self._name)
 
-    return create_fastapi_app(DomainEnvironment, DomainAnswer, DomainTurn, max_concurrent_envs=most)
+    inner = create_fastapi_app(
+        DomainEnvironment, DomainAnswer, DomainTurn, max_concurrent_envs=most
+    )
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        # OpenEnv closes a connection again that its client has closed.
+        with contextlib.suppress(WebSocketDisconnect):
+            await inner(scope, receive, send)
+
+    return app
 
 
 def shown(turn: SessionTurn) -> DomainTurn:
