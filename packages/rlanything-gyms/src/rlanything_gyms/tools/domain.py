@@ -31,7 +31,9 @@ class ToolsDomain(TextDomain):
     """Tasks that the policy solves by calling tools, in its model's own format."""
 
     class Options(DomainOptions):
-        environment: CodeName | Mapping[str, CodeName] | Callable[[], Any] | None = None
+        environment: (
+            CodeName | Callable[[], Any] | Mapping[str, CodeName | Callable[[], Any]] | None
+        ) = None
         """A class `module:Class` as for TRL's `environment_factory`: its public methods are the
         tools. Or several, by the rows' column `environment`."""
         mcp: Mapping[str, ServerOptions] = Field(default_factory=dict)
@@ -128,8 +130,8 @@ def _factories(environment: Any) -> Mapping[str, Factory]:
     if not isinstance(environment, Mapping):
         environment = {"": environment}
     factories: dict[str, Factory] = {}
-    for name, each in environment.items():
-        function = _function("environment", each, "(), a class")
+    for name, given in environment.items():
+        function = _function("environment", given, "(), a class")
         assert function is not None
         factories[name] = function
     return factories

@@ -52,8 +52,8 @@ class ToolsEnvironment(CallingEnvironment):
     def __init__(self, settings: ToolsSettings) -> None:
         super().__init__(settings.horizon, settings.result_characters)
         self._settings = settings
-        self._instances: dict[str, Any] = {}
-        """Instances by name, kept from episode to episode as TRL keeps them."""
+        self._instances: dict[str, tuple[Any, list[Tool]]] = {}
+        """Instances with their tools, by name; they are used again as in TRL."""
         self._servers: Any = None
         if settings.servers is not None:
             from rlanything_gyms.tools.sessions import Servers  # needs the extra `mcp`
@@ -112,9 +112,10 @@ class ToolsEnvironment(CallingEnvironment):
             place = getattr(factory, "__qualname__", str(factory))
             if name not in self._instances:
                 with self._randomness.used():
-                    self._instances[name] = made(factory, place)
-            self._instance = self._instances[name]
-            tools += method_tools(self._instance, place)
+                    instance = made(factory, place)
+                self._instances[name] = instance, method_tools(instance, place)
+            self._instance, methods = self._instances[name]
+            tools += methods
         if self._servers is not None:
             tools += self._servers.start(task.id, with_names=bool(tools))
         names = [tool.name for tool in tools]
@@ -140,10 +141,14 @@ class ToolsEnvironment(CallingEnvironment):
         played = Played(
             self._task.data["row"], self._opening, self._rest, self._instance, self._servers
         )
+        if self._servers is not None:
+            self._servers.begin_calls()
         try:
             with self._randomness.used():
                 reward = reward_for(played, self._settings.reward)
-        except (EpisodeError, BadReward) as fault:
+        except EpisodeError:
+            raise
+        except BadReward as fault:
             raise self._fault(str(fault)) from None
         except (Exception, SystemExit) as fault:  # the function's own error
             raise self._fault(f"reward failed ({said(fault)})") from fault

@@ -71,13 +71,14 @@ def check_reset(instance: Any, columns: Mapping[str, Any]) -> None:
 def method_tools(instance: Any, place: str) -> list[Tool]:
     """Returns the tools of an instance, sorted by name as TRL has them. Raises `DomainError` for a
     method without type hints, or without a description of each argument in its docstring."""
-    found = inspect.getmembers(instance, predicate=inspect.ismethod)
-    public = [(n, m) for n, m in found if n not in NOT_TOOLS and not n.startswith("_")]
+    members = inspect.getmembers(instance, predicate=inspect.ismethod)
+    public = [(n, m) for n, m in members if n not in NOT_TOOLS and not n.startswith("_")]
     return [_tool(f"{place}.{name}", name, method) for name, method in public]
 
 
 def _tool(place: str, name: str, method: Callable[..., Any]) -> Tool:
-    from transformers.utils import get_json_schema  # slow to import, and servers need none of it
+    # Slow to import, and MCP servers need none of it.
+    from transformers.utils.chat_template_utils import get_json_schema
 
     try:
         schema = get_json_schema(method)["function"]

@@ -95,8 +95,9 @@ def opening(prompt: Any, observation: str | None) -> Messages:
 def _message(message: Any) -> Message:
     content = message.get("content") if isinstance(message, Mapping) else None
     if isinstance(content, list):
-        parts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
-        content = "".join(parts) if all(isinstance(part, str) for part in parts) else None
+        parts = [part.get("text") for part in content if isinstance(part, Mapping)]
+        texts = [part for part in parts if isinstance(part, str)]
+        content = "".join(texts) if len(texts) == len(content) else None
     if not isinstance(content, str) or message["role"] not in _ROLES:
         raise ValueError(
             f"prompt holds {message!r:.80}: write messages of the roles system, user and "

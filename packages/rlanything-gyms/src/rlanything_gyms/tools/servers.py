@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
-from rlanything.config.engines import ConfigSection
-from rlanything.domains.base import CommandWords, DomainError, SecretVariable
+from rlanything.domains.base import CommandWords, DomainError, DomainOptions, SecretVariable
 from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, system
 
 _HOME = "/tmp"
@@ -33,7 +32,7 @@ except OSError as fault:
 """
 
 
-class ServerOptions(ConfigSection):
+class ServerOptions(DomainOptions):
     """One MCP server: a `command` to run for each episode, or a `url`."""
 
     command: Annotated[CommandWords, Field(min_length=1)] | None = None
@@ -55,7 +54,7 @@ class ServerOptions(ConfigSection):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ServerProgram:
     """A command that is run for each episode."""
 
     words: Sequence[str]
@@ -65,7 +64,7 @@ class Program:
     variables: Mapping[str, str]
     memory_mb: int
     contained: bool
-    """False runs it with all permissions of the user's own programs."""
+    """False runs it with all permissions of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +79,12 @@ class Address:
 class ServersSettings:
     """All servers of a recipe."""
 
-    servers: Mapping[str, Program | Address]
+    servers: Mapping[str, ServerProgram | Address]
     timeout_seconds: float
     """Limit of starting the servers, and of the calls of one answer."""
 
 
-def server_of(name: str, options: ServerOptions) -> Program | Address:
+def server_of(name: str, options: ServerOptions) -> ServerProgram | Address:
     """Returns a server with checked options. Raises `DomainError`."""
     place = f"mcp.{name}"
     if not name.isidentifier():
@@ -114,12 +113,12 @@ def server_of(name: str, options: ServerOptions) -> Program | Address:
             f"{place}: bwrap is not installed, and a command is not run without it: install "
             "bubblewrap, or set contained=false if you trust the policy with this machine"
         )
-    return Program(
+    return ServerProgram(
         options.command or (), paths[0], paths[1:], texts, options.memory_mb, options.contained
     )
 
 
-def box(program: Program, words: Sequence[str], variables: int) -> list[str]:
+def box(program: ServerProgram, words: Sequence[str], variables: int) -> list[str]:
     """Returns the command line of a box around these words. It has the host's programs, this
     Python and the shown paths, all read-only; its own /tmp; and no network. `variables`: a file
     with options that set the environment, since everyone on the machine can read command lines."""

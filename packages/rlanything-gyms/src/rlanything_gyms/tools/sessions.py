@@ -33,7 +33,7 @@ from referencing.exceptions import Unresolvable
 
 from rlanything.domains.base import EpisodeError
 from rlanything_gyms.tools.methods import Tool, ToolError, on_loop, said
-from rlanything_gyms.tools.servers import Address, Program, ServersSettings
+from rlanything_gyms.tools.servers import Address, ServerProgram, ServersSettings
 from rlanything_gyms.tools.stdio import MOST_BYTES, RunningProgram, started, streams_of
 
 _MOST_TOOLS = 512
@@ -48,7 +48,7 @@ logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False
 
 
-class ServerFault(RuntimeError):
+class McpFault(RuntimeError):
     """A failure of a server; one line. `unreachable`: nothing answers at its address, which no
     call of this episode brought about."""
 
@@ -80,7 +80,7 @@ class Servers:
             self._open[name] = _Connection(name, server, task_id, self.refused)
         try:
             on_loop(_all_started([*self._open.values()], self._settings.timeout_seconds))
-        except ServerFault as fault:
+        except McpFault as fault:
             self.stop()
             raise EpisodeError(task_id, str(fault)) from fault
         prefixed = with_names or len(self._open) > 1
@@ -95,19 +95,24 @@ class Servers:
         self._end = time.monotonic() + self._settings.timeout_seconds
 
     def call(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> str:
-        """Returns the result of a call as text. Raises `ToolError` for a call that the server
-        refuses, and `EpisodeError` if it fails."""
+        """Returns the result of a call as the policy would read it; for an error a text that begins
+        with `error: `. Raises `EpisodeError` if the server fails."""
+        try:
+            return self._called_on(server, tool, dict(arguments or {}))
+        except ToolError as fault:
+            return f"error: {fault}"
+
+    def _called_on(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         connection = self._open.get(server)
         if connection is None:
             raise ToolError(f"there is no server {server!r} now; name one of mcp in options")
         left = self._end - time.monotonic()
         try:
-            result = on_loop(connection.call(tool, dict(arguments or {}), left))
-        except ServerFault as fault:
+            return on_loop(connection.call(tool, arguments, left))
+        except McpFault as fault:
             # A call may have brought it about: failing must not pay.
             lost = self._called and not fault.unreachable
             raise EpisodeError(self._task_id, str(fault), lost=lost) from fault
-        return result
 
     def stop(self) -> list[str]:
         """Ends the sessions. Returns a line for each kind of request that was refused."""
@@ -127,7 +132,7 @@ class Servers:
     ) -> str:
         check(dict(arguments))
         self._called = True
-        return self.call(server, tool, arguments)
+        return self._called_on(server, tool, dict(arguments))
 
 
 class _Session(ClientSession):
@@ -145,7 +150,7 @@ class _Connection:
     """The session with one server, which a task of the loop keeps open."""
 
     def __init__(
-        self, name: str, server: Program | Address, task_id: str, refused: Counter[str]
+        self, name: str, server: ServerProgram | Address, task_id: str, refused: Counter[str]
     ) -> None:
         self.name = name
         self.tools: list[Any] = []
@@ -157,6 +162,8 @@ class _Connection:
         self._program: RunningProgram | None = None
         self._session: _Session | None = None
         self._task: asyncio.Task[None] | None = None
+        self._fault: BaseException | None = None
+        """The exception that ended the session."""
         self._ending = asyncio.Event()
 
     @property
@@ -166,33 +173,35 @@ class _Connection:
         return f"the MCP server {self.name!r}{at}"
 
     async def start(self, seconds: float) -> None:
-        """Opens the session and lists the tools. Raises `ServerFault`."""
+        """Opens the session and lists the tools. Raises `McpFault`."""
         opened = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._kept(opened))
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.shield(opened)
         except TimeoutError:
-            raise ServerFault(
+            raise McpFault(
                 f"{self.place} was not ready within {seconds:g} s: see to it, or raise "
                 "domain.options.timeout_seconds"
             ) from None
 
     async def call(self, tool: str, arguments: dict[str, Any], seconds: float) -> str:
         """Returns a tool's result as text. Raises `ToolError` for the tool's own errors and
-        `ServerFault`."""
+        `McpFault`."""
         assert self._session is not None
         try:
             async with asyncio.timeout(seconds):
                 result = await self._session.call_tool(tool, arguments, allow_input_required=True)
         except TimeoutError:
-            raise ServerFault(
+            raise McpFault(
                 f"{self.place} gave no answer to {tool} in time: see to it, or raise "
                 "domain.options.timeout_seconds"
             ) from None
         except MCPError as fault:
             if self._is_over(fault):
-                raise self._gone(fault) from fault
+                assert self._task is not None
+                await asyncio.wait([self._task], timeout=_CLOSE_SECONDS / 4)
+                raise self._gone(self._fault or fault) from fault
             raise ToolError(_line(fault.message)) from None
         except Exception as fault:  # results that break the protocol or their own schema
             raise ToolError(f"the server's result is invalid ({_line(str(fault))})") from None
@@ -232,13 +241,14 @@ class _Connection:
                 opened.set_result(None)
                 await self._ending.wait()
         except BaseException as fault:
+            self._fault = _leaf(fault)
             if not opened.done():
                 opened.set_exception(self._not_started(fault))
                 opened.exception()  # nobody may be waiting any more
 
     @asynccontextmanager
     async def _streams(self) -> AsyncGenerator[tuple[Any, Any], None]:
-        if isinstance(self._server, Program):
+        if isinstance(self._server, ServerProgram):
             self._program = await started(self._server, self._task_id)
             try:
                 async with streams_of(self._program) as streams:
@@ -272,21 +282,31 @@ class _Connection:
             )
         return fault.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
 
-    def _gone(self, fault: BaseException) -> ServerFault:
+    def _gone(self, fault: BaseException) -> McpFault:
         if self._program is not None:
-            return ServerFault(f"{self.place} ended ({self._program.last_words()}): fix it")
-        return ServerFault(f"{self.place} fails ({_line(str(fault))}): start it, or fix its url")
+            return McpFault(f"{self.place} ended ({self._program.last_words()}): fix it")
+        # The call has not reached it, so it is not what ended it.
+        unreachable = isinstance(fault, httpx2.ConnectError)
+        return McpFault(
+            f"{self.place} fails ({_line(str(fault))}): start it, or fix its url", unreachable
+        )
 
-    def _not_started(self, fault: BaseException) -> ServerFault:
-        while isinstance(fault, BaseExceptionGroup):
-            fault = fault.exceptions[0]
-        if isinstance(fault, ServerFault):
-            return fault
+    def _not_started(self, fault: BaseException) -> McpFault:
+        fault = _leaf(fault)
+        if isinstance(fault, McpFault):
+            return McpFault(f"{self.place} cannot be used: {fault}")
         if self._program is not None and isinstance(fault, MCPError) and self._is_over(fault):
             return self._gone(fault)
-        if isinstance(self._server, Program) and isinstance(fault, OSError):
-            return ServerFault(f"{self.place}: {self._server.words[0]!r}: {fault.strerror}")
-        return ServerFault(f"{self.place} cannot be used ({said(fault)}): start it, or fix it")
+        if isinstance(self._server, ServerProgram) and isinstance(fault, OSError):
+            return McpFault(f"{self.place}: {self._server.words[0]!r}: {fault.strerror}")
+        return McpFault(f"{self.place} cannot be used ({said(fault)}): start it, or fix it")
+
+
+def _leaf(fault: BaseException) -> BaseException:
+    """Returns the first exception of a group."""
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return fault
 
 
 async def _all_started(connections: Sequence[_Connection], seconds: float) -> None:
@@ -313,7 +333,7 @@ async def _negotiate(session: ClientSession) -> None:
 
 
 async def _listed(session: ClientSession) -> list[Any]:
-    """Returns all tools of a server. Raises `ServerFault` for too many."""
+    """Returns all tools of a server. Raises `McpFault` for too many."""
     tools: list[Any] = []
     cursor: str | None = None
     while True:
@@ -321,7 +341,7 @@ async def _listed(session: ClientSession) -> list[Any]:
         tools += page.tools
         size = sum(len(tool.model_dump_json()) for tool in tools)
         if len(tools) > _MOST_TOOLS or size > _MOST_DESCRIBED:
-            raise ServerFault(
+            raise McpFault(
                 f"it lists over {_MOST_TOOLS} tools, or over {_MOST_DESCRIBED:,} characters of "
                 "them: have it offer fewer"
             )
@@ -331,16 +351,16 @@ async def _listed(session: ClientSession) -> list[Any]:
 
 
 def _check(tool: Any) -> Callable[[Any], None]:
-    """Returns a function that checks the arguments of a tool. Raises `ServerFault` for a schema
+    """Returns a function that checks the arguments of a tool. Raises `McpFault` for a schema
     that is none."""
     schema = tool.input_schema
     kind = validator_for(schema)
     try:
         kind.check_schema(schema)
         if schema.get("type") != "object":
-            raise ServerFault(f"the schema of its tool {tool.name!r:.80} is no object: fix it")
+            raise McpFault(f"the schema of its tool {tool.name!r:.80} is no object: fix it")
     except SchemaError as fault:
-        raise ServerFault(
+        raise McpFault(
             f"the schema of its tool {tool.name!r:.80} is invalid ({_line(fault.message)}): fix it"
         ) from None
     # An empty registry: no reference is fetched.

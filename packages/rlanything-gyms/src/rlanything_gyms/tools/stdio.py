@@ -20,10 +20,11 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-from rlanything_gyms.tools.servers import Program, box
+from rlanything_gyms.tools.servers import ServerProgram, box
 
-MOST_BYTES = 64 * 2**20
-"""Largest message of a server in bytes; a larger one ends the session."""
+MOST_BYTES = 128 * 2**20
+"""Largest message of a server in bytes; a larger one ends the session. Servers of the SDK send a
+text twice, as content and as structured content."""
 _END_SECONDS, _KILL_SECONDS = 0.5, 2.0
 """Time to end by itself, and until a killed program is gone."""
 _SAID_BYTES = 4096
@@ -34,10 +35,26 @@ class RunningProgram:
 
     def __init__(self, process: asyncio.subprocess.Process, complaints: IO[bytes]) -> None:
         self.process = process
+        self.too_long = False
+        """Whether it sent a message over the limit."""
         self._complaints = complaints
+        self._last_line = ""
+
+    async def line(self) -> bytes:
+        """Returns the next line that it wrote; empty at the end, and for one over the limit."""
+        assert self.process.stdout is not None
+        try:
+            return await self.process.stdout.readline()
+        except ValueError:
+            self.too_long = True
+            return b""
 
     def last_words(self) -> str:
-        """Returns the last line that it wrote to standard error."""
+        """Returns why it ended: the last line that it wrote to standard error."""
+        if self.too_long:
+            return f"a message of over {MOST_BYTES:,} bytes"
+        if self._complaints.closed:
+            return self._last_line
         size = self._complaints.seek(0, os.SEEK_END)
         self._complaints.seek(max(0, size - _SAID_BYTES))
         lines = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
@@ -57,10 +74,11 @@ class RunningProgram:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_KILL_SECONDS):
                 await process.wait()
+        self._last_line = self.last_words()
         self._complaints.close()
 
 
-async def started(program: Program, task_id: str) -> RunningProgram:
+async def started(program: ServerProgram, task_id: str) -> RunningProgram:
     """Returns a program that was started. Raises OSError."""
     words = [word.replace("{id}", task_id) for word in program.words]
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it ends
@@ -97,10 +115,9 @@ async def streams_of(running: RunningProgram) -> AsyncGenerator[tuple[Any, Any],
     write, out = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def receive() -> None:
-        assert process.stdout is not None
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with into:
-                while line := await _line(process.stdout):
+                while line := await running.line():
                     # Whatever else it prints to its standard output is ignored.
                     with contextlib.suppress(ValueError):
                         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -109,8 +126,8 @@ async def streams_of(running: RunningProgram) -> AsyncGenerator[tuple[Any, Any],
     async def send() -> None:
         assert process.stdin is not None
         async with out:
-            async for each in out:
-                text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+            async for outgoing in out:
+                text = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(text.encode() + b"\n")
                 try:
                     await process.stdin.drain()
@@ -126,11 +143,3 @@ async def streams_of(running: RunningProgram) -> AsyncGenerator[tuple[Any, Any],
             read.close()
             write.close()
             group.cancel_scope.cancel()
-
-
-async def _line(stdout: asyncio.StreamReader) -> bytes:
-    """Returns the next line; empty at the end, and for a line over the limit."""
-    try:
-        return await stdout.readline()
-    except ValueError:
-        return b""
