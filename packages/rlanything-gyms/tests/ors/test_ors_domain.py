@@ -17,7 +17,6 @@ from starlette.routing import Route
 from helpers.agents import said
 from helpers.odd_domain import Odd
 from helpers.serving import served
-from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import DomainError
 from rlanything.records import Completion
 from rlanything.roles.judges.oracle import OracleJudge
@@ -325,11 +324,8 @@ def test_tasks_are_drawn_by_seed_and_held_out_by_split(url: str) -> None:
 
 
 def test_a_domain_that_we_serve_is_played() -> None:
-    data: dict[str, Any] = {"name": "odd", "domain": {"name": "helpers.odd_domain:Odd"}}
-    data |= {"policy": {"model": "nano"}, "judge": {"model": "nano"}}
-    recipe = load_recipe({**data, "environment": {"workers": 0}}, allow_code=True)
     with (
-        Sessions(Odd(), recipe, 2, 1, 4) as sessions,
+        Sessions(Odd(), lambda: EnvironmentPool(Odd(), {}, 0, 20.0), 8, 2, 1, 4) as sessions,
         served(OrsServer("odd", sessions).app()) as url,
     ):
         own = domain(url, splits={"train": "train", "in_domain": "in_domain"})

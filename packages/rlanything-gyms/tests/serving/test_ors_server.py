@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 from helpers.command import refused
 from helpers.odd_domain import LONG, Odd
-from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.domains.base import DomainError
+from rlanything.rollout.workers import EnvironmentPool
 from rlanything_agent.domain import AgentDomain
 from rlanything_gyms.serving import sessions as serving
 from rlanything_gyms.serving.guard import DomainGuard
@@ -20,16 +20,13 @@ from rlanything_gyms.serving.ors import MOST_BYTES, OrsServer
 from rlanything_gyms.serving.sessions import MOST_CHARACTERS, Sessions
 
 
-def recipe(workers: int = 0) -> Recipe:
-    data: dict[str, Any] = {"name": "odd", "domain": {"name": "helpers.odd_domain:Odd"}}
-    data |= {"policy": {"model": "nano"}, "judge": {"model": "nano"}, "loop": {"max_steps": 3}}
-    data["environment"] = {"workers": workers}
-    return load_recipe(data, allow_code=True)
+def played(most: int = 2, workers: int = 0) -> Sessions:
+    return Sessions(Odd(), lambda: EnvironmentPool(Odd(), {}, workers, 30.0), 3, 240, 1, most)
 
 
 @pytest.fixture
 def sessions() -> Iterator[Sessions]:
-    with Sessions(Odd(), recipe(), 240, 1, 2) as made:
+    with played() as made:
         yield made
 
 
@@ -184,7 +181,7 @@ def test_bodies_that_are_no_json_or_too_long_are_refused(client: TestClient) -> 
 
 
 def test_a_worker_process_plays_the_same() -> None:
-    with Sessions(Odd(), recipe(workers=2), 240, 1, 2) as sessions:
+    with played(workers=1) as sessions:
         client = TestClient(OrsServer("odd", sessions).app())
         begun(client)
         assert output(called(client, "win"))["reward"] == 1.0
@@ -205,7 +202,7 @@ def test_only_the_key_and_this_machine_are_let_in(sessions: Sessions) -> None:
 def test_a_domain_whose_program_asks_the_policy_is_refused() -> None:
     domain = AgentDomain(tasks=[{"id": "a", "instruction": "b"}], solve=print)
     with pytest.raises(DomainError, match="its episodes ask the policy themselves"):
-        Sessions(domain, recipe(), 1, 0, 1)
+        Sessions(domain, pytest.fail, 1, 1, 0, 1)
 
 
 def test_the_command_refuses_what_it_cannot_serve(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from contextlib import ExitStack
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -45,6 +46,7 @@ def serve_domain(
     """
     from rlanything.config.recipe import load_recipe
     from rlanything.domains.registry import load_domain
+    from rlanything.rollout.workers import EnvironmentPool
 
     try:
         import uvicorn
@@ -75,7 +77,18 @@ def serve_domain(
                 "`export DOMAIN_KEY=...`, and add --key-variable DOMAIN_KEY, or leave --host out"
             )
         domain = load_domain(loaded.domain.name, loaded.domain.options)
-        playing = stack.enter_context(Sessions(domain, loaded, tasks, seed, sessions))
+        environment = loaded.environment
+        workers = min(1, environment.workers)
+        pool = partial(
+            EnvironmentPool,
+            loaded.domain.name,
+            loaded.domain.options,
+            workers,
+            environment.timeout_seconds,
+        )
+        playing = stack.enter_context(
+            Sessions(domain, pool, loaded.loop.max_steps, tasks, seed, sessions)
+        )
         name = loaded.domain.name.rpartition(":")[2].lower()
         if standard == "openenv":
             app = openenv_app(playing, domain.action_marker, sessions)

@@ -19,7 +19,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from rlanything.config.problems import first_problem
 from rlanything.records import Task
 from rlanything.surrogates import whole_characters
 from rlanything_gyms.serving.sessions import MOST_CHARACTERS, SessionError, Sessions, SessionTurn
@@ -298,7 +297,9 @@ async def _body(request: Request, model: type[T]) -> T:
         data = json.loads(body.decode())
         return model.model_validate(data)
     except ValidationError as fault:
-        raise HTTPException(422, first_problem(fault, data, "body")) from None
+        problem = fault.errors(include_url=False, include_input=False)[0]
+        key = ".".join(map(str, problem["loc"])) or "body"
+        raise HTTPException(422, f"{key}: {problem['msg']}") from None
     except (ValueError, RecursionError):
         raise HTTPException(400, "the body is no JSON object") from None
 

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from rlanything.config.recipe import Recipe
-from rlanything.domains.base import Domain, DomainError, EpisodeError, Image, Observation
+from rlanything.domains.base import (
+    Domain,
+    DomainError,
+    EpisodeError,
+    Image,
+    Observation,
+    StepResult,
+)
 from rlanything.domains.registry import checked_tasks
 from rlanything.records import Message, Messages, Task
-from rlanything.rollout.episodes import CRASHED
-from rlanything.rollout.workers import EnvironmentPool
 
 SPLITS = ("train", "tune", "in_domain", "ood")
 IDLE_SECONDS = 900.0
 """Time without a request after which a session makes room for a new one."""
 MOST_CHARACTERS = 1 << 20
 """Longest response."""
+
+
+_CRASHED = Observation("The environment failed at this response: the episode is lost.")
 
 
 class SessionError(ValueError):
@@ -53,10 +61,22 @@ class SessionTurn:
         return "\n\n".join(message.content for message in self.messages)
 
 
+class EpisodePool(Protocol):
+    """Plays one episode after the other; see `rollout.workers.EnvironmentPool`."""
+
+    def reset(self, tasks: Sequence[Task]) -> Sequence[Observation | EpisodeError]: ...
+
+    def step(self, responses: Mapping[int, str]) -> Mapping[int, StepResult | EpisodeError]: ...
+
+    def forget(self, index: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class _Session:
     task: Task
-    pool: EnvironmentPool
+    pool: EpisodePool
     used: float
     turn: SessionTurn
     steps: int = 0
@@ -65,29 +85,34 @@ class _Session:
 
 
 class Sessions:
-    """The episodes under way. A context manager, safe for several threads.
-
-    Each is played in a worker process of its own, or in this one with `environment.workers: 0`."""
+    """The episodes under way, each in a pool of its own. A context manager, safe for several
+    threads."""
 
     def __init__(
-        self, domain: Domain, recipe: Recipe, tasks_per_split: int, seed: int, most: int
+        self,
+        domain: Domain,
+        pool: Callable[[], EpisodePool],
+        max_steps: int,
+        tasks_per_split: int,
+        seed: int,
+        most: int,
     ) -> None:
-        """`tasks_per_split`: largest number of tasks of each split, drawn with `seed`; `most`:
-        largest number of sessions. Raises `DomainError` for a domain that cannot be served."""
-        self._recipe = recipe
-        self._domain = domain
+        """`pool`: makes what plays an episode; `max_steps`: steps at which an episode is lost;
+        `tasks_per_split`: largest number of tasks of each split, drawn with `seed`; `most`: largest
+        number of sessions. Raises `DomainError` for a domain that cannot be served."""
+        if domain.capabilities.offers_tools:
+            raise DomainError(
+                "this domain cannot be served: its episodes ask the policy themselves; serve one "
+                "whose policy answers observations"
+            )
+        self._domain, self._pool, self._max_steps = domain, pool, max_steps
         self._most = most
         self._lock = threading.Lock()
         self._open: dict[str, _Session | None] = {}
         """Sessions by id; None: one that is being opened."""
-        self._idle: list[EnvironmentPool] = []
+        self._idle: list[EpisodePool] = []
         self.tasks: Mapping[str, Sequence[Task]] = _tasks(domain, tasks_per_split, seed)
         """Tasks by split."""
-        if domain.capabilities.offers_tools:
-            raise DomainError(
-                f"domain {recipe.domain.name} cannot be served: its episodes ask the policy "
-                "themselves; serve one whose policy answers observations"
-            )
 
     def __enter__(self) -> Sessions:
         return self
@@ -164,11 +189,11 @@ class Sessions:
         session.steps += 1
         if isinstance(result, EpisodeError):
             if not result.lost:
-                session.turn = _shown(CRASHED, 0.0)
+                session.turn = _shown(_CRASHED, 0.0)
                 raise SessionError(f"the episode failed: {result.reason:.500}", 500)
-            return _shown(CRASHED, 0.0)
+            return _shown(_CRASHED, 0.0)
         reward = None if result.outcome is None else float(result.outcome == 1)
-        if reward is None and session.steps >= self._recipe.loop.max_steps:
+        if reward is None and session.steps >= self._max_steps:
             session.pool.forget(0)
             reward = 0.0  # as in training, an episode that reaches the limit is lost
         return _shown(result.observation, reward, result.valid, result.reward)
@@ -181,7 +206,7 @@ class Sessions:
             session.used = time.monotonic()
             return session
 
-    def _reserved(self, name: str) -> EnvironmentPool | None:
+    def _reserved(self, name: str) -> EpisodePool | None:
         """Reserves a place, and returns a pool that is free; None: there is none yet."""
         with self._lock:
             if name in self._open:
@@ -197,11 +222,6 @@ class Sessions:
                 )
             self._open[name] = None
             return self._idle.pop() if self._idle else None
-
-    def _pool(self) -> EnvironmentPool:
-        domain, environment = self._recipe.domain, self._recipe.environment
-        workers = min(1, environment.workers)
-        return EnvironmentPool(domain.name, domain.options, workers, environment.timeout_seconds)
 
 
 def _tasks(domain: Domain, count: int, seed: int) -> dict[str, Sequence[Task]]:
