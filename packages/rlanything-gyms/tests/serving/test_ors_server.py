@@ -64,6 +64,7 @@ def output(answer: Any) -> Any:
 
 def test_splits_and_tasks_are_places_without_the_tasks_data(client: TestClient) -> None:
     assert client.get("/list_environments").json() == ["odd"]
+    assert client.get("/splits").json() == client.get("/odd/splits").json()
     kinds = {split["name"]: split["type"] for split in client.get("/odd/splits").json()}
     assert kinds == {"train": "train", "in_domain": "test"}
     assert client.post("/odd/num_tasks", json={"split": "train"}).json() == {"num_tasks": 3}

@@ -104,7 +104,6 @@ class OrsServer:
 
     def app(self) -> Starlette:
         """Returns the application."""
-        inside = f"/{self._name}"
         routes: list[tuple[str, str, _Answer]] = [
             ("GET", "/health", self._health),
             ("GET", "/list_environments", self._environments),
@@ -113,16 +112,19 @@ class OrsServer:
             ("POST", "/ping", self._ping),
             ("POST", "/delete", self._delete),
             ("POST", "/delete_session", self._delete),
-            ("GET", f"{inside}/tools", self._tools),
-            ("GET", f"{inside}/task_tools", self._tools),
-            ("GET", f"{inside}/splits", self._splits),
-            ("POST", f"{inside}/tasks", self._all_tasks),
-            ("POST", f"{inside}/num_tasks", self._num_tasks),
-            ("POST", f"{inside}/task", self._task),
-            ("POST", f"{inside}/task_range", self._task_range),
-            ("GET", f"{inside}/prompt", self._prompt),
-            ("POST", f"{inside}/call", self._call),
         ]
+        for inside in (f"/{self._name}", ""):  # the only environment is the default one
+            routes += [
+                ("GET", f"{inside}/tools", self._tools),
+                ("GET", f"{inside}/task_tools", self._tools),
+                ("GET", f"{inside}/splits", self._splits),
+                ("POST", f"{inside}/tasks", self._all_tasks),
+                ("POST", f"{inside}/num_tasks", self._num_tasks),
+                ("POST", f"{inside}/task", self._task),
+                ("POST", f"{inside}/task_range", self._task_range),
+                ("GET", f"{inside}/prompt", self._prompt),
+                ("POST", f"{inside}/call", self._call),
+            ]
         return Starlette(
             routes=[Route(path, answer, methods=[method]) for method, path, answer in routes],
             exception_handlers={HTTPException: _refused, SessionError: _refused_session},
