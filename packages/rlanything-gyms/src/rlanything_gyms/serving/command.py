@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from typing import Annotated, Literal
 
 import typer
@@ -55,8 +56,9 @@ def serve_domain(
         from rlanything_gyms.serving.ors import OrsServer
         from rlanything_gyms.serving.sessions import Sessions
 
+        openenv = None
         if standard == "openenv":
-            from rlanything_gyms.serving.openenv import openenv_app
+            openenv = import_module("rlanything_gyms.serving.openenv")
     except ModuleNotFoundError as fault:
         extras = "serve,openenv" if standard == "openenv" else "serve"
         raise ServingError(
@@ -90,10 +92,10 @@ def serve_domain(
             Sessions(domain, pool, loaded.loop.max_steps, tasks, seed, sessions)
         )
         name = loaded.domain.name.rpartition(":")[2].lower()
-        if standard == "openenv":
-            app = openenv_app(playing, domain.action_marker, sessions)
-        else:
+        if openenv is None:
             app = OrsServer(name, playing).app()
+        else:
+            app = openenv.openenv_app(playing, domain.action_marker, sessions)
         server = uvicorn.Server(
             uvicorn.Config(DomainGuard(app, key, local), log_level="warning", lifespan="off")
         )
