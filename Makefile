@@ -352,7 +352,7 @@ $(ECOSYSTEMS)/.installed: $(STAMP)
 	@echo "environments of other libraries, in an environment on top of $(VENV)"
 	$(call over_venv,$(ECOSYSTEMS))
 	@$(ECOSYSTEMS_INSTALL) minigrid==3.2.0 reasoning-gym==0.1.25 textarena==0.7.4 \
-	  'fastmcp==4.1.2' 'mcp==2.3.0' 'websockets>=15'
+	  'fastmcp==4.1.2' 'mcp==2.3.0' 'websockets>=15' ors-sdk==0.1.0
 	@$(ECOSYSTEMS_INSTALL) --no-deps openenv-core==0.3.0
 	@touch $@
 

@@ -12,12 +12,16 @@ import pytest
 
 from helpers.agents import said
 from helpers.ecosystems import trained
-from helpers.paths import TESTS
+from helpers.paths import ROOT, TESTS
+from helpers.serving import served
 from rlanything.domains.base import DomainError, Episode
-from rlanything.records import Completion
+from rlanything.records import Completion, JudgedTrajectory, Judgement, Trajectory
+from rlanything.roles.judges.base import OnJudgements, StepJudge
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_agent.verifiers import VARIABLE, VerifiersDomain
+from rlanything_judge.serving.app import judge_app
+from rlanything_judge.serving.batching import BatchingJudge
 
 PYTHON = os.environ.get(VARIABLE)
 SOURCE = TESTS / "helpers" / "doubling_taskset.py"
@@ -116,3 +120,65 @@ def test_the_recipe_of_verifiers_trains(tmp_path: Path) -> None:
     assert run.failures == 0
     assert run.steps >= 4
     assert run.recipe_lines <= 12
+
+
+SCORED = """
+import asyncio, sys
+import verifiers.v1 as vf
+from verifiers.v1 import graph, trace, types
+from verifiers.v1.configs.judge import resolve_judges
+from verifiers.v1.utils.loaders import load_judge
+
+[config] = resolve_judges([{"id": "verifiers_judge", "base_url": sys.argv[1]}])
+call = types.ToolCall(id="c", name="look", arguments="{}")
+said = [
+    types.SystemMessage(content="Be polite."),
+    types.UserMessage(content="Look."),
+    types.AssistantMessage(content=None, tool_calls=[call]),
+    types.ToolMessage(tool_call_id="c", content="a room"),
+    types.AssistantMessage(content="A room, thank you."),
+]
+nodes = [
+    graph.MessageNode(message=each, parent=i - 1 if i else None) for i, each in enumerate(said)
+]
+print(asyncio.run(load_judge(config).score(None, trace.Trace.model_construct(nodes=nodes))))
+"""
+
+
+class Polite(StepJudge):
+    """Likes steps that say thank you."""
+
+    samples = 1
+
+    def __init__(self) -> None:
+        self.judged: list[Trajectory] = []
+
+    def judge(
+        self,
+        trajectories: Sequence[Trajectory],
+        seed: int,
+        on_judgements: OnJudgements | None = None,
+    ) -> list[JudgedTrajectory]:
+        self.judged += trajectories
+        return [
+            JudgedTrajectory(each, tuple((opinion(step.response),) for step in each.steps))
+            for each in trajectories
+        ]
+
+
+def opinion(response: str) -> Judgement:
+    score = 1 if "thank you" in response else -1
+    return Judgement(Completion.unsampled(f"so \\boxed{{{score}}}"), score)
+
+
+def test_a_served_judge_scores_as_a_judge_of_verifiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Polite()
+    monkeypatch.setenv("RLANYTHING_JUDGE_KEY", "secret")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "examples"))
+    with BatchingJudge(judge, 8) as batching, served(judge_app("it", batching, "secret")) as url:
+        words = [os.environ[VARIABLE], "-c", SCORED, url]
+        assert float(subprocess.check_output(words, text=True)) == 0
+    [trajectory] = judge.judged
+    assert "look" in trajectory.steps[0].response
+    assert trajectory.steps[0].next_observation.strip() == "a room"
+    assert "Look." in trajectory.task.instruction

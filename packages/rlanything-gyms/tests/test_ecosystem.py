@@ -229,7 +229,7 @@ def test_recipes_of_the_page_are_read_and_short(text: str) -> None:
 
 
 def test_the_page_has_a_recipe_for_each() -> None:
-    assert len(RECIPES) == 7
+    assert len(RECIPES) == 9
 
 
 @pytest.mark.parametrize(

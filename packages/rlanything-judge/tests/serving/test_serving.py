@@ -191,3 +191,48 @@ def test_who_waits_at_the_end_is_let_go(judge: Opinionated) -> None:
         judge.may.set()
         assert begun.result(30) == []
     assert waiting.cancelled() or waiting.done()
+
+
+def rollout(*output: Any, **more: Any) -> dict[str, Any]:
+    """A rollout as NeMo Gym's agents send it to be verified."""
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+    asked = {"input": [{"role": "user", "content": "Be polite."}], "tools": [tool]}
+    return {"responses_create_params": asked, "response": {"output": [*output]}, **more}
+
+
+def message(text: str) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    return {"type": "message", "role": "assistant", "content": content}
+
+
+LOOK = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+SEEN = {"type": "function_call_output", "call_id": "c", "output": "a room"}
+
+
+def test_a_rollout_of_nemo_gym_is_verified(judge: Opinionated, client: TestClient) -> None:
+    assert client.post("/seed_session", json={"expected_answer": 3}).json() == {}
+    sent = rollout(LOOK, SEEN, message("more, please \ud800"), expected_answer=float("nan"))
+    body = json.dumps(sent).encode()
+    answer = client.post("/verify", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 200
+    given = answer.json()
+    assert given["step_rewards"] == [-0.5, 0.5]
+    assert given["reward"] == 0
+    assert given["expected_answer"] is None
+    assert given["response"] == sent["response"]
+    assert judge.batches == [[judge.batches[0][0]]]
+
+
+def test_what_is_no_rollout_is_not_verified(client: TestClient) -> None:
+    lone = rollout(SEEN)
+    for sent in (
+        [],
+        {},
+        {"response": {"output": []}},
+        rollout(),
+        lone,
+        rollout({"type": "message"}),
+    ):
+        answer = client.post("/verify", json=sent)
+        assert answer.status_code == 422, answer.text
+        assert "\\n" not in answer.text

@@ -52,7 +52,7 @@ def read_rows(source: str | Path | Sequence[Any], shares: Mapping[str, float]) -
     None, as in a data set that is loaded from the same lines. `shares`: share of each split if no
     row names its `split`. Raises `DomainError` with the number of an invalid row."""
     place = str(source) if isinstance(source, str | Path) else "tasks"
-    given = _lines(Path(source)) if isinstance(source, str | Path) else [*enumerate(source, 1)]
+    given = read_lines(Path(source)) if isinstance(source, str | Path) else [*enumerate(source, 1)]
     if not given:
         raise DomainError(f'{place} holds no row; write lines like {{"prompt": "Find the word."}}')
     for number, row in given:
@@ -106,7 +106,8 @@ def _message(message: Any) -> Message:
     return Message(message["role"], content)
 
 
-def _lines(path: Path) -> list[tuple[int, Any]]:
+def read_lines(path: Path) -> list[tuple[int, Any]]:
+    """Returns the JSON of each line that is not blank, with its number. Raises `DomainError`."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except OSError as error:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from rlanything.records import Trajectory
+from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.terminal import one_line
 from rlanything.version import __version__
 from rlanything_judge.serving.batching import BatchingJudge, BusyError
@@ -26,6 +26,7 @@ from rlanything_judge.serving.messages import (
     OutcomesAnswer,
     OutcomesRequest,
 )
+from rlanything_judge.serving.verify import to_verify, verified
 
 MOST_BYTES = 64 << 20
 """Longest body of a request with episodes."""
@@ -37,6 +38,8 @@ rlanything judge {name}: scores every step of an episode, with reasons.
 POST /judge         {{"trajectories": [{{"task": "t1", "trajectory": "a", "instruction": "...",
                     "steps": [{{"observation": "...", "response": "...",
                     "next_observation": "..."}}]}}], "seed": 0}}
+POST /verify        a rollout as NeMo Gym sends it to a resources server: its reward is the mean
+                    of its steps' rewards, from -1 to 1
 POST /outcomes      {{"outcomes": [{{"task": "t1", "trajectory": "a", "outcome": 1}}]}}
                     1 or -1, for a judge that is served with --learn
 GET /health         work done so far
@@ -53,8 +56,8 @@ def judge_app(
     learning: LearningJudge | None = None,
     local: bool = False,
 ) -> FastAPI:
-    """Returns the application: `POST /judge` and `/outcomes`, `GET /health`, and its own
-    description at `/docs` and `/openapi.json`.
+    """Returns the application: `POST /judge`, `/verify` and `/outcomes`, `GET /health`, and its
+    own description at `/docs` and `/openapi.json`.
 
     `name`: the judge's name; `key`: key that callers must send as `Authorization: Bearer` (None:
     none needed); `learning`: the judge that learns from outcomes (None: it does not learn);
@@ -110,8 +113,11 @@ def judge_app(
                 "two episodes have the same task and trajectory, so outcomes would be ambiguous: "
                 "rename one",
             )
+        return JudgeAnswer.of(request.trajectories, await judged(trajectories, request.seed))
+
+    async def judged(trajectories: Sequence[Trajectory], seed: int) -> list[JudgedTrajectory]:
         try:
-            judged = await asyncio.wrap_future(judge.ask(trajectories, request.seed))
+            return await asyncio.wrap_future(judge.ask(trajectories, seed))
         except BusyError:
             raise HTTPException(
                 429, "too many episodes are waiting: try again later", {"Retry-After": "5"}
@@ -119,7 +125,19 @@ def judge_app(
         except Exception as fault:  # from the judge's model or prompts
             reason = one_line(str(fault)) or type(fault).__name__
             raise HTTPException(500, f"these episodes could not be judged ({reason})") from fault
-        return JudgeAnswer.of(request.trajectories, judged)
+
+    @app.post("/seed_session")
+    async def seed_session() -> dict[str, Any]:
+        """Begins an episode of NeMo Gym: a judge has nothing to prepare."""
+        return {}
+
+    @app.post("/verify")
+    async def verify(sent: Request) -> Response:
+        """Scores a rollout of NeMo Gym: `responses_create_params` with its `response`. They come
+        back with `reward`, the mean of `step_rewards`."""
+        record, trajectory = await bodies.read(sent, MOST_BYTES, to_verify)
+        [result] = await judged([trajectory], 0)
+        return Response(verified(record, result), media_type="application/json")
 
     @app.post("/outcomes", openapi_extra=_body(OutcomesRequest))
     async def take_outcomes(sent: Request) -> OutcomesAnswer:

@@ -95,14 +95,15 @@ class JudgeAnswer(BaseModel):
         return cls(
             trajectories=[
                 JudgedEpisode(
-                    task=episode.task, trajectory=episode.trajectory, steps=_scores(result)
+                    task=episode.task, trajectory=episode.trajectory, steps=step_scores(result)
                 )
                 for episode, result in zip(episodes, judged, strict=True)
             ]
         )
 
 
-def _scores(judged: JudgedTrajectory) -> list[StepScores]:
+def step_scores(judged: JudgedTrajectory) -> list[StepScores]:
+    """Returns the judgements of each step."""
     return [
         StepScores(
             scores=[judgement.score for judgement in judgements],

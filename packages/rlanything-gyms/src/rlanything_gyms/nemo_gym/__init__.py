@@ -1,0 +1,1 @@
+"""Environments behind a resources server of NeMo Gym."""

@@ -1,0 +1,119 @@
+"""The nemo_gym domain: rows of a data set of NeMo Gym, played on its resources server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlanything.domains.base import Capabilities, DomainError, DomainOptions, File
+from rlanything.domains.text import TextDomain
+from rlanything.domains.winning import RewardRange, WinRule
+from rlanything.records import Task
+from rlanything_gyms.http_tools import HttpFault, HttpServer, checked_url
+from rlanything_gyms.nemo_gym.environment import NemoGymEnvironment, NemoGymSettings
+from rlanything_gyms.nemo_gym.rows import BadRow, check_row, opening
+from rlanything_gyms.tools.rows import RowTasks, read_lines, read_rows
+
+
+class NemoGymDomain(TextDomain):
+    """Tasks whose tools and verdicts come from a resources server.
+
+    Raises `DomainError` for invalid options and rows, and later if no such server answers."""
+
+    class Options(DomainOptions):
+        url: str
+        """Address of the resources server."""
+        tasks: File
+        """A file of rows as JSON lines, each with `responses_create_params`."""
+        held_out: File | None = None
+        """A file of rows for the split `in_domain`; None: shares of `tasks`."""
+        splits: Mapping[str, float] = Field({"train": 0.8, "in_domain": 0.2}, min_length=1)
+        """Share of each split, without `held_out`."""
+        win_at: float = 1.0
+        """Reward from which an episode is won."""
+        reward_range: Any = None
+        """Lowest and highest reward; None: any."""
+        horizon: Annotated[int, Field(ge=1)] | None = None
+        """Answers after which an episode is cut off and verified as it stands; None:
+        `loop.max_steps`, at which it is lost."""
+        result_characters: Annotated[int, Field(ge=1)] = 16384
+        """Length from which a result is cut."""
+        timeout_seconds: Annotated[float, Field(gt=0)] = 20.0
+        """Limit of the calls of one answer, and of a verdict; keep four times this below
+        `environment.timeout_seconds`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        chosen = self.options
+        shares = chosen.splits
+        if min(shares.values()) <= 0 or sum(shares.values()) > 1 + 1e-9:
+            raise DomainError(
+                "splits must be shares above 0 that add up to 1 at most: {train: 0.8}"
+            )
+        if chosen.held_out is not None and "splits" in chosen.model_fields_set:
+            raise DomainError("splits: held_out decides; remove one of them")
+        whole = {"train": 1.0} if chosen.held_out is not None else shares
+        self._rows = _tasks(Path(chosen.tasks), whole)
+        if chosen.held_out is not None:
+            held_out = _tasks(Path(chosen.held_out), {"in_domain": 1.0})
+            by_split = {**self._rows.by_split, **held_out.by_split}
+            self._rows = RowTasks(self._rows.place, by_split)
+        self._settings = NemoGymSettings(
+            checked_url(chosen.url),
+            WinRule.at(chosen.win_at),
+            RewardRange.read(chosen.reward_range),
+            chosen.horizon,
+            chosen.result_characters,
+            chosen.timeout_seconds,
+        )
+        self._looked = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(offers_tools=True)
+
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        tasks = self._rows.tasks(split, count, seed)
+        if not self._looked:
+            self._look(tasks[0])
+        return tasks
+
+    def environment(self) -> NemoGymEnvironment:
+        return NemoGymEnvironment(self._settings)
+
+    def _look(self, task: Task) -> None:
+        """Begins a session, to detect errors that would occur in every one."""
+        server = HttpServer("NeMo Gym", self._settings.url, {}, self._settings.seconds)
+        try:
+            server.json("POST", "/seed_session", task.data["row"])
+        except HttpFault as fault:
+            raise DomainError(str(fault)) from None
+        finally:
+            server.close()
+        self._looked = True
+
+
+def _tasks(path: Path, shares: Mapping[str, float]) -> RowTasks:
+    """Returns the tasks of a file. Raises `DomainError` with the number of an invalid row."""
+    rows = read_lines(path)
+    for number, row in rows:
+        try:
+            check_row(row)
+        except BadRow as fault:
+            raise DomainError(f"{path}, row {number}: {fault}") from None
+    wrapped = [{"id": f"{path.stem}-{number}", "row": row} for number, row in rows]
+    if not wrapped:
+        raise DomainError(f"{path} has no rows; write one a line")
+    dealt = read_rows(wrapped, shares).by_split
+    named = {split: [_named(task) for task in tasks] for split, tasks in dealt.items()}
+    return RowTasks(str(path), named)
+
+
+def _named(task: Task) -> Task:
+    """Returns a task with its row, and the last thing that the user says as its instruction."""
+    row = task.data["row"]["row"]
+    asked = [message.content for message in opening(row) if message.role == "user"]
+    return Task(task.id, asked[-1] if asked else "Do what is asked.", "", {"row": row})

@@ -1,0 +1,1 @@
+"""Domains as servers of other standards."""
