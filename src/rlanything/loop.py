@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlanything.algorithm.curriculum import Candidate, Pool, direction
+from rlanything.algorithm.signals import TaskSignals
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
 from rlanything.engines.base import Engine
 from rlanything.learning.base import Statistics, Updates
 from rlanything.progress import Progress
-from rlanything.records import Sample
+from rlanything.records import JudgedTrajectory, Sample
 from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest, propose
 from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
@@ -123,11 +124,15 @@ class Loop:
         seeds = {judge: derive(seed, t, judge) for judge in self.judges.judges}
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = self.judges.judge(played.trajectories, seeds, advance)
-        settings = self.recipe.feedback
         unplayable = [task.id for task in played.unplayable]
-        return grouped(
-            scheduled, judged, lambda group: self.judges.signals(group, settings), unplayable
-        )
+        return grouped(scheduled, judged, self._signals, unplayable)
+
+    def _signals(self, group: Sequence[JudgedTrajectory]) -> TaskSignals:
+        """Returns the signals of one task's group; its world may have a window of its own."""
+        settings, world = self.recipe.feedback, self.pool.world(group[0].trajectory.task.id)
+        if world is not None:
+            settings = settings.model_copy(update={"policy_window": world.policy_window})
+        return self.judges.signals(group, settings)
 
     def _resolve_candidates(
         self, scheduled: Sequence[ScheduledTask], result: IterationResult
@@ -165,7 +170,7 @@ class Loop:
         requests: list[RewriteRequest] = []
         for group in result.groups:
             slot = self.pool.slot(group.scheduled.slot)
-            wanted = direction(group.proven_accuracy, settings.alpha_low, settings.alpha_high)
+            wanted = direction(group.proven_accuracy, *self.pool.bounds(slot.id))
             # Only for sampled tasks (Algorithm 2, line 28), not for a candidate just accepted.
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
             if asked and wanted and slot.usable and sampled:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import floor
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -136,6 +138,18 @@ class _Saved:
 _SAVED = TypeAdapter(_Saved)
 
 
+@dataclass(frozen=True, slots=True)
+class World:
+    """One of several worlds whose tasks share a pool. Their ids begin with its label and `/`."""
+
+    weight: float
+    """Share of the sampled tasks, relative to the other worlds' weights."""
+    alpha_low: float
+    alpha_high: float
+    policy_window: tuple[float, float]
+    """The policy trains on tasks of this world whose accuracy is in this interval."""
+
+
 class PoolError(ValueError):
     """A pool cannot be used; the message is one line with the remedy."""
 
@@ -143,9 +157,16 @@ class PoolError(ValueError):
 class Pool:
     """All slots. Methods that name a slot raise KeyError if no slot has that id."""
 
-    def __init__(self, roots: Sequence[Task], alpha_low: float, alpha_high: float) -> None:
-        """Makes one slot per root task. Raises ValueError without tasks, on an id that occurs
-        twice, or unless 0 <= alpha_low < alpha_high <= 1."""
+    def __init__(
+        self,
+        roots: Sequence[Task],
+        alpha_low: float,
+        alpha_high: float,
+        worlds: Mapping[str, World] = MappingProxyType({}),
+    ) -> None:
+        """Makes one slot per root task; `worlds`: several worlds by label, each with its own
+        bounds. Raises ValueError without tasks, on an id that occurs twice, or unless
+        0 <= alpha_low < alpha_high <= 1."""
         if not 0 <= alpha_low < alpha_high <= 1:
             raise ValueError(
                 f"alpha_low {alpha_low:g}, alpha_high {alpha_high:g}: "
@@ -155,6 +176,7 @@ class Pool:
             raise PoolError("a pool needs at least one task")
         self.alpha_low = alpha_low
         self.alpha_high = alpha_high
+        self.worlds = worlds
         self._slots: dict[str, Slot] = {}
         for root in roots:
             if root.id in self._slots:
@@ -170,9 +192,20 @@ class Pool:
         """Returns the current slot of this id."""
         return self._slots[slot_id]
 
+    def world(self, task_id: str) -> World | None:
+        """Returns the world of a task; None if there are not several."""
+        return self.worlds.get(label_of(task_id))
+
+    def bounds(self, slot_id: str) -> tuple[float, float]:
+        """Returns alpha_low and alpha_high of a slot."""
+        own = self.world(slot_id) or self
+        return own.alpha_low, own.alpha_high
+
     def sample(self, count: int, rng: np.random.Generator) -> list[Slot]:
         """Returns `count` different slots to roll out, drawn uniformly; fewer if fewer are free.
         Slots with a pending candidate (Algorithm 2, line 5) and quarantined slots are not sampled.
+        With several worlds each gets its share by weight; the others take what it has no free
+        slots for.
 
         Raises ValueError if the pool has fewer, or if every slot is quarantined."""
         if not 0 <= count <= len(self._slots):
@@ -184,7 +217,16 @@ class Pool:
         if count and not slots and not self.pending():
             raise PoolError("every task is quarantined: fix the environment, then start again")
         count = min(count, len(slots))
-        return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
+        if not self.worlds:
+            return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
+        by_world = {label: [s for s in slots if label_of(s.id) == label] for label in self.worlds}
+        weights = {label: world.weight for label, world in self.worlds.items()}
+        counts = _quotas(weights, {label: len(own) for label, own in by_world.items()}, count, rng)
+        return [
+            by_world[label][i]
+            for label, quota in counts.items()
+            for i in rng.choice(len(by_world[label]), size=quota, replace=False)
+        ]
 
     def pending(self) -> list[Slot]:
         """Returns the slots with a candidate that waits for its rollouts."""
@@ -237,8 +279,7 @@ class Pool:
             candidate.direction,
             candidate.parent_accuracy,
             candidate_accuracy,
-            self.alpha_low,
-            self.alpha_high,
+            *self.bounds(slot_id),
         )
         if reason is not None:
             rejected = _event(candidate, "rejected", iteration, candidate_accuracy, reason)
@@ -300,6 +341,31 @@ class Pool:
         except (ValueError, RecursionError) as error:
             raise _damaged(str(error)) from None
         return pool
+
+
+def label_of(task_id: str) -> str:
+    """Returns the label of a task's world, if there are several."""
+    return task_id.partition("/")[0]
+
+
+def _quotas(
+    weights: Mapping[str, float], free: Mapping[str, int], count: int, rng: np.random.Generator
+) -> dict[str, int]:
+    """Returns the number of tasks to sample in each world, `count` in total, which must be free.
+
+    One random offset rounds all shares, so that a world gets its share on average and is never off
+    by a whole task, unless it or another has too few free tasks."""
+    quotas = dict.fromkeys(weights, 0)
+    while left := count - sum(quotas.values()):
+        room = [label for label in weights if quotas[label] < free[label]]
+        total, offset = sum(weights[label] for label in room), rng.random()
+        upper, before = 0.0, 0
+        for label in room:
+            upper += left * weights[label] / total
+            until = left if label == room[-1] else floor(upper + offset)
+            quotas[label] += min(until - before, free[label] - quotas[label])
+            before = until
+    return quotas
 
 
 def _damaged(reason: str) -> PoolError:

@@ -98,7 +98,8 @@ def _key(problem: ErrorDetails, data: object) -> list[int | str]:
         key.append(problem["loc"][-1])
     elif "key" in (context := problem.get("ctx", {})):  # set by our own validators
         key.append(context["key"])
-    return key
+    listed = key[:3] == ["domain", "options", "worlds"]  # written as `domains`
+    return ["domains", *key[3:]] if listed else key
 
 
 def _written(location: Sequence[int | str], data: Any) -> list[int | str]:

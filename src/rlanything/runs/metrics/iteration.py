@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rlanything.algorithm.curriculum import label_of
 from rlanything.algorithm.signals import in_window
 from rlanything.evaluation.judge_eval import diagnose_judged
 from rlanything.rollout.groups import RolloutGroup
@@ -74,6 +75,8 @@ USAGE = {
     "ROLE/empty": ("answers", "an endpoint's answers that ended without any text"),
     "ROLE/retries": ("requests", "tries after the first, at an endpoint"),
 }
+JUDGED_BY_WORLD = ("outcome_accuracy", "balanced_process_accuracy")
+"""Measures of a judge that are also given for each of several worlds."""
 
 
 @metrics(
@@ -205,6 +208,53 @@ def drift(record: IterationRecord) -> Numbers:
 
 @metrics(
     IterationRecord,
+    "Worlds",
+    {
+        "rollouts/episodes/WORLD": ("episodes", "as `rollouts/episodes`, of one world"),
+        "rollouts/success/WORLD": ("share", "as `rollouts/success`, of one world"),
+        "rollouts/failures/WORLD": ("episodes", "as `rollouts/failures`, of one world"),
+        "tasks/active_accuracy/WORLD": ("share", "as `tasks/active_accuracy`, of one world"),
+        "tasks/proposed/WORLD": ("slots", "as `tasks/proposed`, of one world"),
+        "tasks/accepted/WORLD": ("slots", "as `tasks/accepted`, of one world"),
+        "ROLE/window_share/WORLD": (
+            "share",
+            "as `ROLE/window_share`, of one world and in its own window; of the role that acts",
+        ),
+        **{
+            f"JUDGE/{name}/WORLD": ("share", f"as `JUDGE/{name}`, of one world")
+            for name in JUDGED_BY_WORLD
+        },
+    },
+    "Only with several worlds (the list `domains` of a recipe).",
+)
+def worlds(record: IterationRecord) -> Numbers:
+    result, numbers = record.result, dict[str, float | None]()
+    for label, world in record.pool.worlds.items():
+        groups = [group for group in record.groups if label_of(group.scheduled.slot) == label]
+        judged = [judged for group in groups for judged in group.judged]
+        active = [group.accuracy for group in groups if not group.scheduled.candidate]
+        trainable = [group for group in result.trainable_groups if group in groups]
+        proposed = [each for each in result.proposals if label_of(each.slot) == label]
+        failures = [each for each in result.failures if label_of(each.task_id) == label]
+        own = {
+            "rollouts/episodes": len(judged),
+            "rollouts/success": _mean([each.trajectory.outcome == 1 for each in judged]),
+            "rollouts/failures": len(failures),
+            "tasks/active_accuracy": _mean(active),
+            "tasks/proposed": sum(each.reached >= 3 for each in proposed),
+            "tasks/accepted": sum(label_of(slot) == label for slot in result.accepted),
+            f"{result.acting}/window_share": _window_share(trainable, world.policy_window),
+        }
+        for judge in record.judges:
+            scored = [episode.only(judge) for episode in judged]
+            measured = diagnose_judged(scored, record.labels, record.feedback.judge_lambda)
+            own |= {f"{judge}/{name}": getattr(measured, name) for name in JUDGED_BY_WORLD}
+        numbers |= {f"{name}/{label}": value for name, value in own.items()}
+    return numbers
+
+
+@metrics(
+    IterationRecord,
     "Judge: what its scores are worth",
     JUDGE,
     "Over all judged steps, including rejected candidates'. If the judge writes tests, tests are\n"
@@ -242,7 +292,9 @@ def trained(record: IterationRecord) -> Numbers:
     groups = result.trainable_groups
     episodes = [judged for group in groups for judged in group.judged]
     answers = {result.acting: sum(len(episode.trajectory.steps) for episode in episodes)}
-    windows = {result.acting: _window_share(groups, record.feedback.policy_window)}
+    own = [record.pool.world(group.scheduled.slot) or record.feedback for group in groups]
+    inside = [in_window(g.accuracy, s.policy_window) for g, s in zip(groups, own, strict=True)]
+    windows = {result.acting: _mean(inside)}
     for judge in record.judges:
         scores = [step for episode in episodes for step in episode.scores_by(judge)]
         answers[judge] = sum(map(len, scores))
