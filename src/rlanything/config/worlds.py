@@ -98,8 +98,9 @@ class WorldConfig(PlayedDomain):
     label: str | None = None
     """Name of the world in task ids, splits and metrics; defaults to the domain's name, or to that
     of its class in small letters."""
-    weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Share of the tasks that are of this world, relative to the other weights."""
+    weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    """Share of the tasks that are of this world, relative to the other weights; 0: the world is
+    evaluated, not trained on."""
     alpha_low: Share | None = None
     """As `curriculum.alpha_low`, for this world; None: the same."""
     alpha_high: Share | None = None

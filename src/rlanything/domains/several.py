@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from pydantic import field_validator
@@ -45,6 +44,8 @@ class SeveralOptions(DomainOptions):
             raise ValueError("name at least two worlds, or write the one as domain: {name: ...}")
         if twice := next((label for label in labels if labels.count(label) > 1), None):
             raise ValueError(f"two worlds are called {twice}: give one of them a label")
+        if not any(world.weight for world in worlds):
+            raise ValueError("every weight is 0, so nothing is played: raise one")
         return worlds
 
 
@@ -93,12 +94,17 @@ class Several(Domain):
         if slash and label in self.worlds:
             return self._tasks(label, own, count, seed)
         shares = _shares(self.weights, count)
-        if empty := [label for label, share in shares.items() if not share]:
+        if empty := [label for label, share in shares.items() if self.weights[label] and not share]:
             raise DomainError(
                 f"{count} tasks leave none for {empty[0]}: ask for more, or raise its weight"
             )
-        given = [self._tasks(label, split, share, seed) for label, share in shares.items()]
-        return [*chain.from_iterable(given)]
+        # Spread evenly, so that the first tasks are a sample of all.
+        spread = [
+            ((i + 0.5) / share, task)
+            for label, share in shares.items()
+            for i, task in enumerate(self._tasks(label, split, share, seed) if share else ())
+        ]
+        return [task for _, task in sorted(spread, key=lambda placed: placed[0])]
 
     def environment(self) -> Environment:
         return _Environment(self)
@@ -162,6 +168,8 @@ class Several(Domain):
         """Returns the tasks of worlds whose data are here, and stand-ins of the others."""
         given: list[Task] = []
         for label, share in _shares(self.weights, count).items():
+            if not share:
+                continue
             try:
                 given += self._tasks(label, "train", share, 0)
             except MissingData:
@@ -275,7 +283,9 @@ def _shares(weights: Mapping[str, float], count: int) -> dict[str, int]:
     total = sum(weights.values())
     exact = {label: count * weight / total for label, weight in weights.items()}
     shares = {label: int(share) for label, share in exact.items()}
-    by_remainder = sorted(exact, key=lambda label: shares[label] - exact[label])
+    by_remainder = sorted(
+        filter(weights.get, exact), key=lambda label: shares[label] - exact[label]
+    )
     for label in by_remainder[: count - sum(shares.values())]:
         shares[label] += 1
     return shares
