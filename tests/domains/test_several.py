@@ -117,6 +117,12 @@ def test_tasks_are_mixed_by_weight_and_the_first_ones_are_a_sample(domain: Sever
     assert Counter(labels[:6]) == {"letters": 2, "digits": 4}
 
 
+def test_a_world_of_weight_0_is_only_evaluated() -> None:
+    domain = load_domain("several", {"worlds": [world(Letters), world(Digits, weight=0)]})
+    assert {task.kind for task in domain.tasks("train", 5, 0)} == {"letters/letter"}
+    assert [task.kind for task in domain.tasks("digits/in_domain", 1, 0)] == ["digits"]
+
+
 def test_a_world_plays_the_tasks_that_it_plays_alone(domain: Several) -> None:
     alone = Letters().tasks("in_domain", 5, 7)
     own = domain.tasks("letters/in_domain", 5, 7)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from rlanything.config.worlds import WorldConfig
 from rlanything.domains.base import (
@@ -33,12 +33,12 @@ from rlanything.records import JudgedTrajectory, Messages, Step, Task, Trajector
 
 
 class SeveralOptions(DomainOptions):
-    worlds: list[WorldConfig]
+    worlds: Annotated[tuple[WorldConfig, ...], Field(strict=False)]
     """The worlds, in the order of the recipe."""
 
     @field_validator("worlds")
     @classmethod
-    def _several(cls, worlds: list[WorldConfig]) -> list[WorldConfig]:
+    def _several(cls, worlds: tuple[WorldConfig, ...]) -> tuple[WorldConfig, ...]:
         labels = [world.called for world in worlds]
         if len(labels) < 2:
             raise ValueError("name at least two worlds, or write the one as domain: {name: ...}")

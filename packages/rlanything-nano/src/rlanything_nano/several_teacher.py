@@ -6,6 +6,7 @@ import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import chain
 
 from rlanything.config.worlds import SEVERAL
@@ -82,6 +83,10 @@ class SeveralTeacher:
     def interchangeable(self) -> list[list[str]]:
         """Returns the groups of each world, without those that hold a word which another world
         reads or writes: there it may not be swapped."""
+        return self._interchangeable
+
+    @cached_property
+    def _interchangeable(self) -> list[list[str]]:
         said = {label: _words(each) for label, each in self._domain.worlds.items()}
         return [
             group
