@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ GUESS = {"name": "guess:Guess"}
 TWO = {"name": "two", "domains": [{"name": "text"}, {"name": "text", "label": "more"}]}
 
 
-def complaint(data: dict[str, object], *overrides: str) -> str:
+def complaint(data: Mapping[str, object], *overrides: str) -> str:
     with pytest.raises(RecipeError) as error:
         load_recipe(data, overrides)
     assert "\n" not in str(error.value)
