@@ -29,7 +29,7 @@ from rlanything.domains.base import (
 )
 from rlanything.domains.registry import load_domain
 from rlanything.domains.requests import Reply
-from rlanything.records import JudgedTrajectory, Messages, Step, Task, Trajectory
+from rlanything.records import JudgedTrajectory, Messages, Task, Trajectory
 
 
 class SeveralOptions(DomainOptions):
@@ -47,6 +47,16 @@ class SeveralOptions(DomainOptions):
         if not any(world.weight for world in worlds):
             raise ValueError("every weight is 0, so nothing is played: raise one")
         return worlds
+
+
+def _asked(name: str) -> Any:
+    """Returns a method that asks the domain of a task's world, or of a judged episode's."""
+
+    def ask(self: Several, about: Task | JudgedTrajectory, *rest: Any) -> Any:
+        world, own = self.of(about) if isinstance(about, Task) else self.judged(about)
+        return getattr(world, name)(own, *rest)
+
+    return ask
 
 
 class Several(Domain):
@@ -109,31 +119,17 @@ class Several(Domain):
     def environment(self) -> Environment:
         return _Environment(self)
 
-    def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
-        world, own = self.of(task)
-        return world.policy_prompt(own, steps, observation)
-
-    def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        world, own = self.of(task)
-        return world.judge_prompt(own, steps)
-
-    def value_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
-        world, own = self.of(task)
-        return world.value_prompt(own, steps)
-
-    def critic_prompt(self, failed: JudgedTrajectory, rejected: Sequence[int]) -> Messages:
-        world, own = self._judged(failed)
-        return world.critic_prompt(own, rejected)
-
-    def step_critic_prompt(self, failed: JudgedTrajectory, index: int) -> Messages:
-        world, own = self._judged(failed)
-        return world.step_critic_prompt(own, index)
-
-    def staged_critic_prompt(
-        self, failed: JudgedTrajectory, summaries: Mapping[int, str]
-    ) -> Messages:
-        world, own = self._judged(failed)
-        return world.staged_critic_prompt(own, summaries)
+    policy_prompt = _asked("policy_prompt")
+    judge_prompt = _asked("judge_prompt")
+    value_prompt = _asked("value_prompt")
+    critic_prompt = _asked("critic_prompt")
+    step_critic_prompt = _asked("step_critic_prompt")
+    staged_critic_prompt = _asked("staged_critic_prompt")
+    oracle = _asked("oracle")
+    expert = _asked("expert")
+    run_tests = _asked("run_tests")
+    test_outputs = _asked("test_outputs")
+    repair_prompt = _asked("repair_prompt")
 
     def adapter_prompt(self, request: RewriteRequest) -> Messages:
         world, root = self.of(request.root)
@@ -142,7 +138,7 @@ class Several(Domain):
             slot=root.id,
             root=root,
             active=self.of(request.active)[1],
-            rollouts=tuple(self._judged(member)[1] for member in request.rollouts),
+            rollouts=tuple(self.judged(member)[1] for member in request.rollouts),
         )
         return world.adapter_prompt(own)
 
@@ -156,14 +152,6 @@ class Several(Domain):
         world, own = self.of(task)
         return world.objection(own, [replace(t, task=self.of(t.task)[1]) for t in trajectories])
 
-    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
-        world, own = self.of(task)
-        return world.oracle(own, steps)
-
-    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
-        world, own = self.of(task)
-        return world.expert(own, steps)
-
     def stand_ins(self, count: int) -> Sequence[Task]:
         """Returns the tasks of worlds whose data are here, and stand-ins of the others."""
         given: list[Task] = []
@@ -176,29 +164,14 @@ class Several(Domain):
                 given += [_in_world(label, each) for each in self.worlds[label].stand_ins(share)]
         return given
 
-    def run_tests(
-        self, task: Task, responses: Sequence[str], tests: Sequence[str]
-    ) -> list[list[int]]:
-        world, own = self.of(task)
-        return world.run_tests(own, responses, tests)
-
-    def test_outputs(
-        self, task: Task, responses: Sequence[str], tests: Sequence[str]
-    ) -> list[list[str]]:
-        world, own = self.of(task)
-        return world.test_outputs(own, responses, tests)
-
-    def repair_prompt(self, task: Task, response: str, test: str, output: str) -> Messages:
-        world, own = self.of(task)
-        return world.repair_prompt(own, response, test, output)
-
     def of(self, task: Task) -> tuple[Domain, Task]:
         """Returns the domain of a task's world, and the task as that domain knows it."""
         label, _, own = task.id.partition("/")
         kind = task.kind.removeprefix(label).removeprefix("/")
         return self.worlds[label], replace(task, id=own, kind=kind)
 
-    def _judged(self, judged: JudgedTrajectory) -> tuple[Domain, JudgedTrajectory]:
+    def judged(self, judged: JudgedTrajectory) -> tuple[Domain, JudgedTrajectory]:
+        """Returns the domain of an episode's world, and the episode as that domain knows it."""
         world, own = self.of(judged.trajectory.task)
         return world, replace(judged, trajectory=replace(judged.trajectory, task=own))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 
 from rlanything.algorithm.curriculum import Pool, label_of
 from rlanything.config.recipe import Recipe
@@ -134,13 +135,11 @@ class Evaluator:
         of each world in turn."""
         played = [t for evaluation in evaluations for t in evaluation.trajectories]
         if self._recipe.domain.worlds:
-            seen = Counter[str]()
-            turns = list[tuple[int, int]]()
-            for i, trajectory in enumerate(played):
-                label = label_of(trajectory.task.id)
-                turns.append((seen[label], i))
-                seen[label] += 1
-            played = [played[i] for _, i in sorted(turns)]
+            by_world: dict[str, list[Trajectory]] = defaultdict(list)
+            for trajectory in played:
+                by_world[label_of(trajectory.task.id)].append(trajectory)
+            turns = chain.from_iterable(zip_longest(*by_world.values()))
+            played = [trajectory for trajectory in turns if trajectory is not None]
         return played[: self._recipe.evaluation.judged_episodes]
 
     def _labels(self, played: Sequence[Trajectory]) -> dict[str, list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rlanything.algorithm.curriculum import label_of
 from rlanything.algorithm.signals import in_window
@@ -75,8 +76,15 @@ USAGE = {
     "ROLE/empty": ("answers", "an endpoint's answers that ended without any text"),
     "ROLE/retries": ("requests", "tries after the first, at an endpoint"),
 }
-JUDGED_BY_WORLD = ("outcome_accuracy", "balanced_process_accuracy")
-"""Measures of a judge that are also given for each of several worlds."""
+BY_WORLD = {
+    **dict.fromkeys(("rollouts/episodes", "rollouts/failures"), "episodes"),
+    "rollouts/steps": "steps",
+    **dict.fromkeys(("rollouts/success", "rollouts/invalid_share"), "share"),
+    **dict.fromkeys(("tasks/active_accuracy", "ROLE/window_share"), "share"),
+    **dict.fromkeys(("tasks/asked", "tasks/proposed", "tasks/accepted", "tasks/rejected"), "slots"),
+    **dict.fromkeys(("JUDGE/outcome_accuracy", "JUDGE/balanced_process_accuracy"), "share"),
+}
+"""Metrics that are also given for each of several worlds, with their units."""
 
 
 @metrics(
@@ -208,53 +216,6 @@ def drift(record: IterationRecord) -> Numbers:
 
 @metrics(
     IterationRecord,
-    "Worlds",
-    {
-        "rollouts/episodes/WORLD": ("episodes", "as `rollouts/episodes`, of one world"),
-        "rollouts/success/WORLD": ("share", "as `rollouts/success`, of one world"),
-        "rollouts/failures/WORLD": ("episodes", "as `rollouts/failures`, of one world"),
-        "tasks/active_accuracy/WORLD": ("share", "as `tasks/active_accuracy`, of one world"),
-        "tasks/proposed/WORLD": ("slots", "as `tasks/proposed`, of one world"),
-        "tasks/accepted/WORLD": ("slots", "as `tasks/accepted`, of one world"),
-        "ROLE/window_share/WORLD": (
-            "share",
-            "as `ROLE/window_share`, of one world and in its own window; of the role that acts",
-        ),
-        **{
-            f"JUDGE/{name}/WORLD": ("share", f"as `JUDGE/{name}`, of one world")
-            for name in JUDGED_BY_WORLD
-        },
-    },
-    "Only with several worlds (the list `domains` of a recipe).",
-)
-def worlds(record: IterationRecord) -> Numbers:
-    result, numbers = record.result, dict[str, float | None]()
-    for label, world in record.pool.worlds.items():
-        groups = [group for group in record.groups if label_of(group.scheduled.slot) == label]
-        judged = [judged for group in groups for judged in group.judged]
-        active = [group.accuracy for group in groups if not group.scheduled.candidate]
-        trainable = [group for group in result.trainable_groups if group in groups]
-        proposed = [each for each in result.proposals if label_of(each.slot) == label]
-        failures = [each for each in result.failures if label_of(each.task_id) == label]
-        own = {
-            "rollouts/episodes": len(judged),
-            "rollouts/success": _mean([each.trajectory.outcome == 1 for each in judged]),
-            "rollouts/failures": len(failures),
-            "tasks/active_accuracy": _mean(active),
-            "tasks/proposed": sum(each.reached >= 3 for each in proposed),
-            "tasks/accepted": sum(label_of(slot) == label for slot in result.accepted),
-            f"{result.acting}/window_share": _window_share(trainable, world.policy_window),
-        }
-        for judge in record.judges:
-            scored = [episode.only(judge) for episode in judged]
-            measured = diagnose_judged(scored, record.labels, record.feedback.judge_lambda)
-            own |= {f"{judge}/{name}": getattr(measured, name) for name in JUDGED_BY_WORLD}
-        numbers |= {f"{name}/{label}": value for name, value in own.items()}
-    return numbers
-
-
-@metrics(
-    IterationRecord,
     "Judge: what its scores are worth",
     JUDGE,
     "Over all judged steps, including rejected candidates'. If the judge writes tests, tests are\n"
@@ -306,6 +267,32 @@ def trained(record: IterationRecord) -> Numbers:
         numbers[f"{role}/window_share"] = windows[role]
         numbers[f"{role}/trained_share"] = len(samples) / count if count else None
         numbers[f"{role}/advantage"] = _mean([abs(sample.mean_advantage) for sample in samples])
+    return numbers
+
+
+@metrics(
+    IterationRecord,
+    "Worlds",
+    {f"{name}/WORLD": (unit, f"`{name}` of one world") for name, unit in BY_WORLD.items()},
+    "Only with several worlds (the list `domains` of a recipe).",
+)
+def worlds(record: IterationRecord) -> Numbers:
+    numbers: dict[str, float | None] = {}
+    wanted = {name.partition("/")[2] for name in BY_WORLD}
+    for label in record.pool.worlds:
+        whole = record.result
+        own = replace(
+            whole,
+            groups=[group for group in whole.groups if label_of(group.scheduled.slot) == label],
+            failures=tuple(each for each in whole.failures if label_of(each.task_id) == label),
+            accepted=[slot for slot in whole.accepted if label_of(slot) == label],
+            rejected=[slot for slot in whole.rejected if label_of(slot) == label],
+            proposals=[each for each in whole.proposals if label_of(each.slot) == label],
+        )
+        part = replace(record, result=own)
+        measured = {**rollouts(part), **tasks(part), **judges(part), **trained(part)}
+        given = {name: value for name, value in measured.items() if name.split("/")[1] in wanted}
+        numbers |= {f"{name}/{label}": value for name, value in given.items()}
     return numbers
 
 
