@@ -219,13 +219,16 @@ class Pool:
         count = min(count, len(slots))
         if not self.worlds:
             return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
-        by_world = {label: [s for s in slots if label_of(s.id) == label] for label in self.worlds}
-        weights = {label: world.weight for label, world in self.worlds.items()}
-        counts = _quotas(weights, {label: len(own) for label, own in by_world.items()}, count, rng)
+        free = {label: [s for s in slots if label_of(s.id) == label] for label in self.worlds}
+        quotas = dict.fromkeys(free, 0)
+        while left := count - sum(quotas.values()):
+            room = {w: each.weight for w, each in self.worlds.items() if quotas[w] < len(free[w])}
+            for label, share in shares(room, left, rng.random()).items():
+                quotas[label] += min(share, len(free[label]) - quotas[label])
         return [
-            by_world[label][i]
-            for label, quota in counts.items()
-            for i in rng.choice(len(by_world[label]), size=quota, replace=False)
+            free[label][i]
+            for label, quota in quotas.items()
+            for i in rng.choice(len(free[label]), size=quota, replace=False)
         ]
 
     def pending(self) -> list[Slot]:
@@ -348,24 +351,17 @@ def label_of(task_id: str) -> str:
     return task_id.partition("/")[0]
 
 
-def _quotas(
-    weights: Mapping[str, float], free: Mapping[str, int], count: int, rng: np.random.Generator
-) -> dict[str, int]:
-    """Returns the number of tasks to sample in each world, `count` in total, which must be free.
-
-    One random offset rounds all shares, so that a world gets its share on average and is never off
-    by a whole task, unless it or another has too few free tasks."""
-    quotas = dict.fromkeys(weights, 0)
-    while left := count - sum(quotas.values()):
-        room = [label for label in weights if quotas[label] < free[label]]
-        total, offset = sum(weights[label] for label in room), rng.random()
-        upper, before = 0.0, 0
-        for label in room:
-            upper += left * weights[label] / total
-            until = left if label == room[-1] else floor(upper + offset)
-            quotas[label] += min(until - before, free[label] - quotas[label])
-            before = until
-    return quotas
+def shares(weights: Mapping[str, float], count: int, offset: float = 0.5) -> dict[str, int]:
+    """Returns how many of `count` tasks each world gets by its weight. `offset`, in [0, 1), decides
+    how shares are rounded, none by a whole task: on average over offsets each world gets its own
+    share."""
+    total, upper, given = sum(weights.values()), 0.0, 0
+    counts: dict[str, int] = {}
+    for label, weight in weights.items():
+        upper += count * weight / total
+        until = min(floor(upper + offset), count)
+        counts[label], given = until - given, until
+    return counts
 
 
 def _damaged(reason: str) -> PoolError:

@@ -6,13 +6,14 @@ the task as its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
+from rlanything.algorithm.curriculum import label_of, shares
 from rlanything.config.worlds import WorldConfig
 from rlanything.domains.base import (
     AgentEnvironment,
@@ -103,15 +104,15 @@ class Several(Domain):
         label, slash, own = split.partition("/")
         if slash and label in self.worlds:
             return self._tasks(label, own, count, seed)
-        shares = _shares(self.weights, count)
-        if empty := [label for label, share in shares.items() if self.weights[label] and not share]:
+        by_world = shares(self.weights, count)
+        if empty := [w for w, share in by_world.items() if self.weights[w] and not share]:
             raise DomainError(
                 f"{count} tasks leave none for {empty[0]}: ask for more, or raise its weight"
             )
         # Spread evenly, so that the first tasks are a sample of all.
         spread = [
             ((i + 0.5) / share, task)
-            for label, share in shares.items()
+            for label, share in by_world.items()
             for i, task in enumerate(self._tasks(label, split, share, seed) if share else ())
         ]
         return [task for _, task in sorted(spread, key=lambda placed: placed[0])]
@@ -144,7 +145,7 @@ class Several(Domain):
 
     def parse_candidate(self, root: Task, task_id: str, completion: str) -> Task:
         world, own = self.of(root)
-        label = _label(root.id)
+        label = label_of(root.id)
         parsed = world.parse_candidate(own, task_id.removeprefix(f"{label}/"), completion)
         return _in_world(label, parsed)
 
@@ -155,7 +156,7 @@ class Several(Domain):
     def stand_ins(self, count: int) -> Sequence[Task]:
         """Returns the tasks of worlds whose data are here, and stand-ins of the others."""
         given: list[Task] = []
-        for label, share in _shares(self.weights, count).items():
+        for label, share in shares(self.weights, count).items():
             if not share:
                 continue
             try:
@@ -197,7 +198,7 @@ class _Environment:
         return self._made[self._playing]
 
     def reset(self, task: Task) -> Observation:
-        self._playing = label = _label(task.id)
+        self._playing = label = label_of(task.id)
         world, own = self._domain.of(task)
         if label not in self._made:
             self._made[label] = world.environment()
@@ -236,36 +237,15 @@ def _made(number: int, world: WorldConfig) -> Domain:
 def _check_fit(one: tuple[str, Domain], other: tuple[str, Domain]) -> None:
     """Raises `DomainError` for two worlds that cannot share a policy and a judge."""
     (label, domain), (second, another) = one, other
-    kinds = {"steps": "scores steps", "tests": "writes tests of programs"}
-    said, wanted = (kinds[each.capabilities.judge] for each in (domain, another))
-    if said != wanted:
-        raise DomainError(
-            f"domains: the judge of {label} {said}, that of {second} {wanted}: train them in two "
-            "runs"
-        )
-    if domain.action_marker != another.action_marker:
-        raise DomainError(
-            f"domains: actions follow {domain.action_marker!r} in {label} and "
-            f"{another.action_marker!r} in {second}: train them in two runs"
-        )
-
-
-def _shares(weights: Mapping[str, float], count: int) -> dict[str, int]:
-    """Returns the number of `count` tasks that each world gets by its weight; the largest
-    remainders get what is left."""
-    total = sum(weights.values())
-    exact = {label: count * weight / total for label, weight in weights.items()}
-    shares = {label: int(share) for label, share in exact.items()}
-    by_remainder = sorted(
-        filter(weights.get, exact), key=lambda label: shares[label] - exact[label]
-    )
-    for label in by_remainder[: count - sum(shares.values())]:
-        shares[label] += 1
-    return shares
-
-
-def _label(task_id: str) -> str:
-    return task_id.partition("/")[0]
+    kinds, fault = {"steps": "scores steps", "tests": "writes tests of programs"}, ""
+    judges = [kinds[each.capabilities.judge] for each in (domain, another)]
+    if judges[0] != judges[1]:
+        fault = f"the judge of {label} {judges[0]}, that of {second} {judges[1]}"
+    elif domain.action_marker != another.action_marker:
+        markers = f"{domain.action_marker!r} in {label} and {another.action_marker!r} in {second}"
+        fault = f"actions follow {markers}"
+    if fault:
+        raise DomainError(f"domains: {fault}: train them in two runs")
 
 
 def _in_world(label: str, task: Task) -> Task:

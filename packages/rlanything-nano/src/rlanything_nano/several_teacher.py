@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 
+from rlanything.algorithm.curriculum import label_of
 from rlanything.config.worlds import SEVERAL
 from rlanything.domains.base import Domain, DomainError, Episode
 from rlanything.domains.several import Several
@@ -108,7 +109,7 @@ class SeveralTeacher:
         return teacher.proposal(own, direction, rng)
 
     def _of(self, task: Task) -> tuple[StepTeacher, Task]:
-        return self._teachers[task.id.partition("/")[0]], self._domain.of(task)[1]
+        return self._teachers[label_of(task.id)], self._domain.of(task)[1]
 
 
 class _Demonstrators:
@@ -121,7 +122,7 @@ class _Demonstrators:
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
         by_world: dict[str, list[int]] = defaultdict(list)
         for i, episode in enumerate(episodes):
-            by_world[episode.task.id.partition("/")[0]].append(i)
+            by_world[label_of(episode.task.id)].append(i)
         given: dict[int, Completion] = {}
         for label, own in by_world.items():
             seen = [replace(episodes[i], task=self._domain.of(episodes[i].task)[1]) for i in own]
