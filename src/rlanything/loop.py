@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from rlanything.algorithm.curriculum import Candidate, Pool, direction
-from rlanything.algorithm.signals import TaskSignals
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
 from rlanything.engines.base import Engine
 from rlanything.learning.base import Statistics, Updates
 from rlanything.progress import Progress
-from rlanything.records import JudgedTrajectory, Sample
+from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest, propose
 from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.episodes import Agent, RolloutRequest, rollout
@@ -124,15 +124,11 @@ class Loop:
         seeds = {judge: derive(seed, t, judge) for judge in self.judges.judges}
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = self.judges.judge(played.trajectories, seeds, advance)
+        settings = partial(self.pool.feedback_of, self.recipe.feedback)
         unplayable = [task.id for task in played.unplayable]
-        return grouped(scheduled, judged, self._signals, unplayable)
-
-    def _signals(self, group: Sequence[JudgedTrajectory]) -> TaskSignals:
-        """Returns the signals of one task's group; its world may have a window of its own."""
-        settings, world = self.recipe.feedback, self.pool.world(group[0].trajectory.task.id)
-        if world is not None:
-            settings = settings.model_copy(update={"policy_window": world.policy_window})
-        return self.judges.signals(group, settings)
+        return grouped(
+            scheduled, judged, lambda group: self.judges.signals(group, settings(group)), unplayable
+        )
 
     def _resolve_candidates(
         self, scheduled: Sequence[ScheduledTask], result: IterationResult

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rlanything.algorithm.curriculum import (
     Candidate,
     Pool,
-    World,
+    WorldSettings,
     accepts,
     direction,
     label_of,
@@ -278,8 +278,8 @@ class PoolLife(RuleBasedStateMachine):
 TestPoolLife = PoolLife.TestCase
 
 
-def worlds(**weights: float) -> dict[str, World]:
-    return {label: World(weight, LOW, HIGH, (0, 1)) for label, weight in weights.items()}
+def worlds(**weights: float) -> dict[str, WorldSettings]:
+    return {label: WorldSettings(weight, LOW, HIGH, (0, 1)) for label, weight in weights.items()}
 
 
 def drawn(mixed: Pool, count: int, seed: int) -> Counter[str]:
@@ -322,7 +322,7 @@ def test_a_sample_is_as_large_as_asked_while_tasks_are_free(each, count, seed):
 
 
 def test_each_world_accepts_by_its_own_bounds():
-    lenient = {"x": World(1, 0.05, HIGH, (0, 1)), "y": World(1, LOW, HIGH, (0, 1))}
+    lenient = {"x": WorldSettings(1, 0.05, HIGH, (0, 1)), "y": WorldSettings(1, LOW, HIGH, (0, 1))}
     mixed = Pool([task("x/a"), task("y/a")], LOW, HIGH, lenient)
     assert (mixed.bounds("x/a"), mixed.bounds("y/a")) == ((0.05, HIGH), (LOW, HIGH))
     for label in lenient:

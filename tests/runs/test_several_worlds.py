@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tasks_metrics_and_evaluations_are_by_world(run: Path) -> None:
     with closing(Store(run / "run.sqlite")) as store:
-        roots = Counter(slot.partition("/")[0] for (slot,) in store.query("SELECT id FROM slots"))
+        roots = Counter(slot.partition("/")[0] for (slot,) in store.query("SELECT slot FROM slots"))
         assert roots == {"guess": 3, "wide": 6}
         metrics, before = store.metrics(1), store.metrics(0)
         assert metrics["rollouts/episodes/guess"] == 4

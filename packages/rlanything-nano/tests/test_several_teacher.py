@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import rlanything as rl
 from helpers.paths import ROOT
 from rlanything.domains.base import DomainError
 from rlanything.progress import Progress
+from rlanything.records import Step, Task
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_nano import plans
@@ -29,10 +32,43 @@ BOTH = "guess:Guess,alfworld"
 SMALL_ROOMS = {"receptacles": [3, 5], "objects": [3, 6]}
 
 
+COLOURS = ("red", "green", "blue", "grey")
+
+
+class Colours(rl.TextDomain):
+    """Say the colour, among four; nothing is rewritten."""
+
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        rng = random.Random(f"{split}/{seed}")
+        asked = [rng.choice(COLOURS) for _ in range(count)]
+        return [Task(f"{split}-{i}", f"Say {c}.", data={"it": c}) for i, c in enumerate(asked)]
+
+    def environment(self) -> rl.Environment:
+        return Asking()
+
+    def expert(self, task: Task, steps: Sequence[Step]) -> str | None:
+        return f"as asked > {task.data['it']}"
+
+    def oracle(self, task: Task, steps: Sequence[Step]) -> list[int] | None:
+        return [1 if step.action == task.data["it"] else -1 for step in steps]
+
+
+class Asking:
+    def reset(self, task: Task) -> rl.Observation:
+        self.right = task.data["it"]
+        return rl.Observation("Which?", COLOURS)
+
+    def step(self, response: str) -> rl.StepResult:
+        action = Colours.action_in(response)
+        outcome = 1 if action == self.right else -1
+        return rl.StepResult(rl.Observation("Thanks."), action, action in COLOURS, outcome)
+
+
 @pytest.fixture(autouse=True)
 def found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example as a module that can be named."""
+    """The example, and the domain of this file, as modules that can be named."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(ROOT / "examples")])
+    monkeypatch.setitem(sys.modules, "words", sys.modules[__name__])
 
 
 def taught_in_both() -> SeveralTeacher:
@@ -105,27 +141,38 @@ def test_the_command_names_the_folder_after_all_domains(
     assert (asked[0], asked[2]) == (BOTH, Path("models/guess-alfworld"))
 
 
-@pytest.mark.timeout(600)
-def test_two_games_share_one_model_that_then_learns_in_both(tmp_path: Path) -> None:
-    """A minute's build, then an iteration of the recipe with all three models."""
-    teacher = taught_in_both()
+@pytest.mark.parametrize(
+    ("other", "options"),
+    [
+        ("words:Colours", {}),
+        pytest.param("alfworld", SMALL_ROOMS, marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
+    ],
+)
+def test_two_games_share_one_model_that_then_learns_in_both(
+    other: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    """A short build, then an iteration of the recipe with all three models."""
+    names = f"guess:Guess,{other}"
+    teacher = teacher_of(names)
+    assert isinstance(teacher, SeveralTeacher)
     worlds = [{**world, "weight": 1.0} for world in teacher.plan.options["worlds"]]
-    worlds[1]["options"] = SMALL_ROOMS
-    sizes = {"games": 24, "judged_games": 8, "criticised_games": 4, "adapter_games": 8}
+    worlds[1]["options"] = options
+    sizes = {"games": 12, "judged_games": 4, "criticised_games": 2, "adapter_games": 4}
     sizes |= {"policy_epochs": 1, "judge_epochs": 1, "adapter_epochs": 1, "episodes": 2}
-    sizes |= {"hidden": 32, "layers": 1, "demonstrations_per_game": 1, "copying_updates": 0}
+    sizes |= {"hidden": 32, "layers": 1, "demonstrations_per_game": 1, "max_steps": 6}
     plan = replace(teacher.plan, options={"worlds": worlds}, slip=0.3, **sizes)
     models = tmp_path / "models"
     measured = StepDomainBuilder(plan, teacher, models, 0, QUIET).build()
-    assert {name.partition("/")[0] for name in measured["policy"]} == {"guess", "alfworld"}
+    labels = {name.partition("/")[0] for name in measured["policy"]}
+    assert labels == {"guess", other.rpartition(":")[2].lower()}
     card = json.loads((models / "card.json").read_text())
-    assert card["command"] == f"rlanything nano build --domain {BOTH} --seed 0"
+    assert card["command"] == f"rlanything nano build --domain {names} --seed 0"
 
     small = {"loop.iterations": 1, "loop.tasks": 4, "loop.tasks_per_iteration": 4}
     small |= {"loop.rollouts_per_task": 2, "loop.max_steps": 4, "evaluation.episodes": 0}
     small |= {"environment.workers": 0, "run_dir": str(tmp_path / "run")}
-    small |= {"domains.1.options": SMALL_ROOMS}
+    small |= {"policy.max_tokens": 24, "judge.max_tokens": 24}
+    small |= {"domains": [{"name": "guess:Guess"}, {"name": other, "options": options}]}
     small |= {f"{role}.model": str(models / role) for role in ROLES}
     [iteration] = rl.Trainer("two-worlds", overrides=small)
-    assert iteration.metrics["rollouts/episodes/guess"] == 4
-    assert iteration.metrics["rollouts/episodes/alfworld"] == 4
+    assert [iteration.metrics[f"rollouts/episodes/{label}"] for label in sorted(labels)] == [4, 4]

@@ -17,7 +17,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from rlanything.records import Direction, Task
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.records import Direction, JudgedTrajectory, Task
 
 _FORMAT = 2
 """The version of the pool's JSON; raise it when a change makes old checkpoints unreadable."""
@@ -139,8 +140,9 @@ _SAVED = TypeAdapter(_Saved)
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """One of several worlds whose tasks share a pool. Their ids begin with its label and `/`."""
+class WorldSettings:
+    """Settings of one of several worlds whose tasks share a pool. The ids of its tasks begin with
+    its label and `/`."""
 
     weight: float
     """Share of the sampled tasks, relative to the other worlds' weights."""
@@ -162,7 +164,7 @@ class Pool:
         roots: Sequence[Task],
         alpha_low: float,
         alpha_high: float,
-        worlds: Mapping[str, World] = MappingProxyType({}),
+        worlds: Mapping[str, WorldSettings] = MappingProxyType({}),
     ) -> None:
         """Makes one slot per root task; `worlds`: several worlds by label, each with its own
         bounds. Raises ValueError without tasks, on an id that occurs twice, or unless
@@ -192,9 +194,18 @@ class Pool:
         """Returns the current slot of this id."""
         return self._slots[slot_id]
 
-    def world(self, task_id: str) -> World | None:
-        """Returns the world of a task; None if there are not several."""
+    def world(self, task_id: str) -> WorldSettings | None:
+        """Returns the settings of a task's world; None if there are not several."""
         return self.worlds.get(label_of(task_id))
+
+    def feedback_of(
+        self, settings: FeedbackSettings, group: Sequence[JudgedTrajectory]
+    ) -> FeedbackSettings:
+        """Returns the settings for the trajectories of one task, whose world may have a window of
+        its own."""
+        world = self.world(group[0].trajectory.task.id)
+        window = settings.policy_window if world is None else world.policy_window
+        return settings.model_copy(update={"policy_window": window})
 
     def bounds(self, slot_id: str) -> tuple[float, float]:
         """Returns alpha_low and alpha_high of a slot."""

@@ -94,8 +94,8 @@ class Several(Domain):
             offers_tools=any(each.offers_tools for each in every),
             whole_splits=tuple(
                 f"{label}/{split}"
-                for label, each in by_world.items()
-                for split in each.whole_splits
+                for label, abilities in by_world.items()
+                for split in abilities.whole_splits
             ),
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from rlanything.algorithm.curriculum import Pool, World
+from rlanything.algorithm.curriculum import Pool, WorldSettings
 from rlanything.cluster.models import RoleSource
 from rlanything.cluster.open import Models, Trained, open_models
 from rlanything.config.recipe import Recipe, RecipeError
@@ -97,12 +97,12 @@ def new_pool(recipe: Recipe, domain: Domain) -> Pool:
     return Pool(roots, curriculum.alpha_low, curriculum.alpha_high, pool_worlds(recipe, domain))
 
 
-def pool_worlds(recipe: Recipe, domain: Domain) -> dict[str, World]:
+def pool_worlds(recipe: Recipe, domain: Domain) -> dict[str, WorldSettings]:
     """Returns the settings of each world, by label; empty if there are not several. A world that
     cannot rewrite tasks has bounds that no accuracy crosses.
 
     Raises `RecipeError` for bounds that are out of order, or change nothing."""
-    settings: dict[str, World] = {}
+    settings: dict[str, WorldSettings] = {}
     for i, (label, world) in enumerate(recipe.domain.worlds.items()):
         given = [key for key in ("alpha_low", "alpha_high") if getattr(world, key) is not None]
         rewrites = not isinstance(domain, Several) or (
@@ -122,7 +122,8 @@ def pool_worlds(recipe: Recipe, domain: Domain) -> dict[str, World]:
                 f"domains.{i}: alpha_low ({low}) must be below alpha_high ({high}) in {label}"
             )
         window = world.policy_window or recipe.feedback.policy_window
-        settings[label] = World(world.weight, *((low, high) if rewrites else (0.0, 1.0)), window)
+        low, high = (low, high) if rewrites else (0.0, 1.0)
+        settings[label] = WorldSettings(world.weight, low, high, window)
     return settings
 
 

@@ -58,23 +58,22 @@ class SeveralTeacher:
                     f"domain {name} is taught with {how}, which models of several domains are "
                     "not: build its models alone"
                 )
+        plans = {name: teacher.plan for name, teacher in teachers.items()}
         # In the mix of a build, a domain's share is that of its own plan's games.
         worlds = [
-            {"name": name, "weight": float(each.plan.games), "options": dict(each.plan.options)}
-            for name, each in teachers.items()
+            {"name": name, "weight": float(plan.games), "options": dict(plan.options)}
+            for name, plan in plans.items()
         ]
         self._domain = Several(worlds=worlds)
         self._teachers = dict(zip(self._domain.worlds, teachers.values(), strict=True))
-        self.plan = replace(
-            _shared([each.plan for each in teachers.values()]), options={"worlds": worlds}
-        )
+        self.plan = replace(_shared([*plans.values()]), options={"worlds": worlds})
 
     @property
     def rewrites(self) -> bool:
         """Whether any world has rewrites to teach an adapter."""
         return any(
-            each.rewrites if isinstance(each, ExpertTeacher) else True
-            for each in self._teachers.values()
+            not isinstance(teacher, ExpertTeacher) or teacher.rewrites
+            for teacher in self._teachers.values()
         )
 
     def demonstrator(self, slip: float) -> DemonstratingAgent:
