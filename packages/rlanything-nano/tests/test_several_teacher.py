@@ -171,7 +171,7 @@ def test_two_games_share_one_model_that_then_learns_in_both(
     small = {"loop.iterations": 1, "loop.tasks": 4, "loop.tasks_per_iteration": 4}
     small |= {"loop.rollouts_per_task": 2, "loop.max_steps": 4, "evaluation.episodes": 0}
     small |= {"environment.workers": 0, "run_dir": str(tmp_path / "run")}
-    small |= {"policy.max_tokens": 24, "judge.max_tokens": 24}
+    small |= {"policy.max_tokens": 24, "policy.thought_tokens": 8, "judge.max_tokens": 24}
     small |= {"domains": [{"name": "guess:Guess"}, {"name": other, "options": options}]}
     small |= {f"{role}.model": str(models / role) for role in ROLES}
     [iteration] = rl.Trainer("two-worlds", overrides=small)
