@@ -295,7 +295,8 @@ $(VLLM)/.installed: packages/rlanything-vllm/requirements-vllm.txt pyproject.tom
 	  --requirement packages/rlanything-vllm/requirements-vllm.txt
 	@echo "[3/3] rlanything"
 	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld \
-	  --editable packages/rlanything-vllm --editable packages/rlanything-nano
+	  --editable packages/rlanything-vllm --editable packages/rlanything-nano \
+	  --editable packages/rlanything-planning
 	@$(VLLM)/bin/python tests/helpers/lone_torchvision.py
 	@touch $@
 
@@ -361,7 +362,7 @@ $(ECOSYSTEMS)/.installed: $(STAMP)
 	@echo "environments of other libraries, in an environment on top of $(VENV)"
 	$(call over_venv,$(ECOSYSTEMS))
 	@$(ECOSYSTEMS_INSTALL) minigrid==3.2.0 reasoning-gym==0.1.25 textarena==0.7.4 \
-	  'fastmcp==4.1.2' 'websockets>=15'
+	  'fastmcp==4.1.2' 'mcp==2.3.0' 'websockets>=15'
 	@$(ECOSYSTEMS_INSTALL) --no-deps openenv-core==0.3.0
 	@touch $@
 

@@ -5,9 +5,9 @@
 
 A stage takes under nine minutes, all but vLLM's took eight on an H200; a page that is there keeps
 the stages that are not run again. Needed: torch with CUDA (2.11 or newer), and `pip install
-rlanything`, no network. Where they are missing a stage is skipped, and says so: vllm (stage vllm),
-'rlanything[alfworld]' (stage quickstart). --dry runs everything in tiny sizes on the CPU, to see
-that it runs: its figures mean nothing, and it writes to stdout or --out.
+'rlanything[planning]'`, no network. Where they are missing a stage is skipped, and says so: vllm
+(stage vllm), 'rlanything[alfworld]' (stage quickstart). --dry runs everything in tiny sizes on the
+CPU, to see that it runs: its figures mean nothing, and it writes to stdout or --out.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from rlanything.config.recipe import load_recipe
 from rlanything.config.shipped import shipped_files
-from rlanything.planning.plan import Plan, make_plan
 from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything_planning.plan import Plan, make_plan
 
 TINY = shipped_files()["tiny"]
 METRICS = {

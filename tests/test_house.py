@@ -41,7 +41,6 @@ ROOMS = (
     "evaluation",
     "loop",
     "runs",
-    "planning",
     "commands",
     "cli",
     "__main__",

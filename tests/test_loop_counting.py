@@ -45,8 +45,9 @@ class FatedEnvironment:
         return Observation("?")
 
     def step(self, response: str) -> StepResult:
-        if self._fate == "crash":
-            raise ZeroDivisionError
+        if self._fate in ("crash", "masked"):
+            # Its replay would have another fate, so it says itself who is to blame.
+            raise EpisodeError(self._id, "the server is gone", lost=self._fate == "crash")
         return StepResult(Observation("!"), response, True, 1 if self._fate == "won" else -1)
 
 
@@ -108,13 +109,18 @@ def iterated(
     ("fates", "accuracy", "accepted"),
     [
         ({"won": 4, "lost": 4}, 0.5, True),
-        ({"won": 1, "lost": 1, "unplayable": 6}, 0.125, False),  # half of what was played
+        ({"won": 3, "lost": 2, "masked": 3}, 0.375, True),  # at most 6 of 8
+        ({"won": 3, "lost": 1, "masked": 4}, 0.375, True),  # at most 7 of 8
+        ({"won": 4, "masked": 4}, 0.5, False),  # perhaps 8 of 8: no harder than the root
+        ({"won": 1, "lost": 1, "masked": 6}, 0.125, False),  # perhaps too hard
+        ({"won": 1, "lost": 1, "unplayable": 6}, 0.125, False),
         ({"won": 1, "lost": 1, "crash": 6}, 0.125, False),
         ({"unplayable": 8}, 0.0, False),
+        ({"masked": 8}, 0.0, False),
         ({"crash": 8}, 0.0, False),
     ],
 )
-def test_a_candidates_unplayable_rollouts_count_as_failed(
+def test_a_candidate_is_only_accepted_whichever_way_its_missing_rollouts_would_have_ended(
     fates: dict[str, int], accuracy: float, accepted: bool
 ) -> None:
     pool, result, _ = iterated(task("root", won=8), task("new", **fates))
@@ -126,13 +132,33 @@ def test_a_candidates_unplayable_rollouts_count_as_failed(
     )
 
 
-def test_a_task_is_not_made_harder_on_the_strength_of_episodes_that_are_missing() -> None:
-    pool, result, adapter = iterated(task("root", won=4, unplayable=4))
-    assert result.groups[0].accuracy == 1.0
-    assert pool.slot("root").accuracy == 0.5
+def test_what_is_missing_makes_a_candidate_be_rejected_with_that_reason() -> None:
+    pool, _, _ = iterated(task("root", won=8), task("new", won=4, masked=4))
+    assert pool.slot("root").history[-1].reason == "rollouts are missing, and it depends on them"
+
+
+@pytest.mark.parametrize("missing", ["unplayable", "masked"])
+def test_a_task_does_not_move_on_the_strength_of_episodes_that_are_missing(missing: str) -> None:
+    pool, result, adapter = iterated(task("root", won=4, **{missing: 4}))
+    assert result.groups[0].accuracy == pool.slot("root").accuracy == 1.0
     assert not adapter.asked
+    assert not iterated(task("root", lost=4, **{missing: 4}))[2].asked
     _, _, adapter = iterated(task("root", won=8))
     assert [request.direction for request in adapter.asked] == ["harder"]
+    # With the missing ones won, or lost, they are still out of the window.
+    _, _, adapter = iterated(task("root", won=7, **{missing: 1}))
+    assert [request.direction for request in adapter.asked] == ["harder"]
+    _, _, adapter = iterated(task("root", lost=7, **{missing: 1}))
+    assert [request.direction for request in adapter.asked] == ["easier"]
+
+
+def test_a_single_rollout_that_is_left_of_several_trains_nothing() -> None:
+    _, result, _ = iterated(task("root", won=1, masked=7))
+    assert len(result.groups) == 1
+    assert not result.trainable_groups
+    _, result, _ = iterated(task("root", won=1, lost=1, masked=6))
+    assert result.trainable_groups == result.groups
+    assert [len(group.judged) for group in result.groups] == [2]
 
 
 def test_a_candidate_accepted_just_now_is_not_asked_about() -> None:
@@ -159,3 +185,6 @@ def test_rollouts_show_bounds_only_where_some_could_not_be_played() -> None:
     assert bounded["rollouts/success_if_lost"] == 0.5
     assert bounded["rollouts/success_if_won"] == 0.75
     assert (bounded["rollouts/failures"], bounded["rollouts/crashes"]) == (2, 1)
+    assert "rollouts/masked" not in bounded
+    masked = metrics(won=4, lost=1, unplayable=1, masked=1, crash=1)
+    assert masked == {**bounded, "rollouts/masked": 1}

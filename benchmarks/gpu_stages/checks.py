@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from rlanything.planning.seconds import GPUS
+from rlanything_planning.seconds import GPUS
 
 Mark = Literal["PASS", "FAIL", "SKIP"]
 

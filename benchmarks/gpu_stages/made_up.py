@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from gpu_stages.checks import Bench
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel
-from rlanything.planning.architecture import Architecture, read_config
 from rlanything.records import Completion, Sample
+from rlanything_planning.architecture import Architecture, read_config
 
 SHAPES = {
     "0.5B": "Qwen/Qwen2.5-0.5B-Instruct",

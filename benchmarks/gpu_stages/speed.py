@@ -17,8 +17,8 @@ from rlanything.engines.hf.attention import TILE
 from rlanything.learning.learner import Learner
 from rlanything.learning.packing import pack
 from rlanything.learning.sharding import SINGLE
-from rlanything.planning.architecture import Architecture
-from rlanything.planning.memory import activations, held, in_flight, logits
+from rlanything_planning.architecture import Architecture
+from rlanything_planning.memory import activations, held, in_flight, logits
 
 AIM = 0.4
 """The share of bfloat16's peak that an update should reach on distinct tokens."""

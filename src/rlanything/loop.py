@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
-from rlanything.algorithm.curriculum import Candidate, Pool, direction
+from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
 from rlanything.engines.base import Engine
@@ -33,7 +32,7 @@ class IterationResult:
     """Name of the role that acted."""
     groups: list[RolloutGroup] = field(default_factory=list)
     failures: tuple[EpisodeError, ...] = ()
-    """Errors of rollouts that could not be played (infrastructure, not the policy)."""
+    """Errors of rollouts that could not be played to their end (infrastructure, not the policy)."""
     crashes: tuple[EpisodeError, ...] = ()
     """Errors that the policy's own response caused; these episodes count as losses."""
     accepted: list[str] = field(default_factory=list)
@@ -49,10 +48,9 @@ class IterationResult:
 
     @property
     def trainable_groups(self) -> list[RolloutGroup]:
-        """The groups that may train: all except those of rejected candidates."""
-        return [
-            g for g in self.groups if not g.scheduled.candidate or g.scheduled.slot in self.accepted
-        ]
+        """The groups that may train: no rejected candidate's, and none with one rollout left."""
+        accepted, groups = self.accepted, [group for group in self.groups if group.compares]
+        return [g for g in groups if not g.scheduled.candidate or g.scheduled.slot in accepted]
 
 
 @dataclass(slots=True)
@@ -124,7 +122,7 @@ class Loop:
         seeds = {judge: derive(seed, t, judge) for judge in self.judges.judges}
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = self.judges.judge(played.trajectories, seeds, advance)
-        settings = partial(self.pool.feedback_of, self.recipe.feedback)
+        settings = self.pool.feedback_by_world(self.recipe.feedback)
         unplayable = [task.id for task in played.unplayable]
         return grouped(
             scheduled, judged, lambda group: self.judges.signals(group, settings(group)), unplayable
@@ -133,8 +131,9 @@ class Loop:
     def _resolve_candidates(
         self, scheduled: Sequence[ScheduledTask], result: IterationResult
     ) -> None:
-        """Accepts or rejects candidates by the accuracy of their rollouts."""
-        accuracies = {group.scheduled.task.id: group.proven_accuracy for group in result.groups}
+        """Accepts or rejects candidates by the accuracy of their rollouts. A candidate is only
+        accepted if it would be whichever way its missing rollouts had ended."""
+        groups = {group.scheduled.task.id: group for group in result.groups}
         objections = {
             g.scheduled.task.id: self.domain.objection(g.scheduled.task, g.trajectories)
             for g in result.groups
@@ -142,8 +141,8 @@ class Loop:
         }
         result.quarantined = {f.task_id: f.reason for f in result.failures if f.deadly}
         for item in scheduled:
-            if not item.candidate and item.task.id in accuracies:
-                self.pool.record(item.slot, item.task.id, accuracies[item.task.id])
+            if not item.candidate and item.task.id in groups:
+                self.pool.record(item.slot, item.task.id, groups[item.task.id].accuracy)
         for item in scheduled:
             if item.task.id in result.quarantined:
                 reason = result.quarantined[item.task.id]
@@ -151,9 +150,10 @@ class Loop:
                 result.rejected += [item.slot] if item.candidate else []
             elif item.candidate:
                 # A candidate that could not be played counts as never solved.
-                accuracy = accuracies.get(item.task.id, 0.0)
+                group = groups.get(item.task.id)
+                lowest, highest = group.bounds if group else (0.0, 0.0)
                 objection = objections.get(item.task.id)
-                accepted = self.pool.settle(item.slot, accuracy, result.number, objection)
+                accepted = self.pool.settle(item.slot, lowest, result.number, objection, highest)
                 (result.accepted if accepted else result.rejected).append(item.slot)
 
     def _adapt_tasks(self, result: IterationResult) -> None:
@@ -164,21 +164,22 @@ class Loop:
         if settings.adapt_tasks and not asked and result.number == 1:
             self.progress.log("tasks stay as they are: this domain cannot rewrite them")
         requests: list[RewriteRequest] = []
+        parents: list[float] = []
         for group in result.groups:
             slot = self.pool.slot(group.scheduled.slot)
-            wanted = direction(group.proven_accuracy, *self.pool.bounds(slot.id))
+            wanted = group.direction(*self.pool.bounds(slot.id))
             # Only for sampled tasks (Algorithm 2, line 28), not for a candidate just accepted.
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
             if asked and wanted and slot.usable and sampled:
                 request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.judged)
                 requests.append(request)
+                parents.append(group.bounds[wanted == "easier"])
         with self.progress.phase("proposals", len(requests), "tasks") as advance:
             seed = derive(self.recipe.seed, result.number, self.recipe.rewriting)
             result.proposals = propose(self.adapter, requests, result.number, seed)
             advance(len(requests))
-        for request, proposal in zip(requests, result.proposals, strict=True):
+        for request, proposal, accuracy in zip(requests, result.proposals, parents, strict=True):
             if proposal.task is not None:
-                accuracy = self.pool.slot(request.slot).accuracy or 0.0
                 candidate = Candidate(
                     proposal.task, request.direction, accuracy, proposal.critics, result.number
                 )

@@ -130,7 +130,8 @@ def test_what_is_missing_is_named_with_an_extra_that_exists(
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     findings = check_installation()
     extras = re.findall(r"rlanything\[([\w-]+)\]", " ".join(finding.text for finding in findings))
-    assert {"lora", "judge", "vllm", "openai", "gguf", "wandb", "figures"} <= set(extras)
+    assert {"lora", "judge", "planning", "vllm", "openai", "gguf"} <= set(extras)
+    assert {"wandb", "figures"} <= set(extras)
     assert set(extras) <= set(project["optional-dependencies"])
     assert bad(findings) == []
     assert {f.status for f in findings if f"rlanything[{f.name}]" in f.text} == {"missing"}

@@ -14,7 +14,7 @@ from helpers.command import call
 from rlanything import plugins
 from rlanything.domains.base import DomainError
 
-BUILT_IN = ["train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "new"]
+BUILT_IN = ["train", "resume", "eval", "recipes", "report", "tasks", "export", "new"]
 BUILT_IN += ["doctor"]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from helpers.command import call
-from helpers.guess import FEW, GUESS, write_recipe
+from helpers.guess import FEW
 from helpers.report_runs import make_run
 from rlanything import plugins
 from rlanything.terminal import visible
@@ -59,7 +59,7 @@ def test_commands_that_read_a_run_print_its_name(
     assert name in printed(capsys)
     assert call(monkeypatch, "doctor", str(run)) == 1  # it has no recipe
     assert name in printed(capsys)
-    for command in ("resume", "eval", "judge-eval", "plan"):
+    for command in ("resume", "eval", "judge-eval"):
         assert call(monkeypatch, command, str(run)) == 2
         error = printed(capsys)
         assert error.startswith("error: ")
@@ -81,25 +81,6 @@ def test_a_run_is_trained_continued_and_measured_under_any_name(
     assert str(second) in "".join(printed(capsys).split())  # a title is as wide as its table
     assert call(monkeypatch, "export", str(second), "--out", str(first / "[/x]")) == 0
     assert f"{first / '[/x]'}: " in printed(capsys)
-    assert call(monkeypatch, "plan", str(second / "recipe.yaml")) == 0
-    assert "guess on 1 x cpu" in printed(capsys)
-
-
-def test_a_recipe_shows_its_own_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
-) -> None:
-    recipe = tmp_path / "a[/b].yaml"
-    recipe.parent.mkdir()
-    write_recipe(recipe)
-    monkeypatch.setenv("COLUMNS", "400")
-    assert call(monkeypatch, "plan", str(recipe), 'name="[/q] \u202e"') == 0
-    assert "[/q] \\u202e on 1 x cpu" in printed(capsys)
-    odd = recipe.with_name("c].yaml")
-    odd.write_text(f"{GUESS.read_text()}steps: 1\n")
-    assert call(monkeypatch, "plan", str(odd)) == 2
-    assert printed(capsys).startswith(f"error: {odd}: steps: ")
-    assert call(monkeypatch, "plan", str(tmp_path / "[/c].yaml")) == 2
-    assert "[/c].yaml: no such recipe" in printed(capsys)
 
 
 def test_a_store_with_hostile_numbers_and_names_is_shown(
@@ -117,7 +98,7 @@ def test_a_store_with_hostile_numbers_and_names_is_shown(
     ("arguments", "said"),
     [
         (["train", "--a[/b]\x1b]0;t\x07"], r"No such option: --a[/b]\x1b]0;t\x07; `"),
-        (["plan", "guess", "--count", "[/q]\x1b"], "Invalid value for '--count': "),
+        (["eval", "guess", "--episodes", "[/q]\x1b"], "Invalid value for '--episodes': "),
         (["--bad[red]x"], "No such option: --bad[red]x; `"),
         (["frob[/x]\x1b"], r"No such command 'frob[/x]\x1b': use one of train, "),
         (["tasks"], "Missing argument 'run'; `"),

@@ -75,7 +75,7 @@ def refusal(capsys: Captured) -> str:
     return line
 
 
-@pytest.mark.parametrize("words", ["train", "plan", "eval"])
+@pytest.mark.parametrize("words", ["train", "eval"])
 def test_no_command_runs_what_a_recipe_names(
     words: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -216,7 +216,7 @@ def test_what_is_pythons_own_is_refused_before_it_is_called(
 ) -> None:
     Path("own.py").write_text("import subprocess\n")
     path = str(recipe(domain={**TOUCH, "name": name}))
-    for command in ("train", "plan", "eval"):
+    for command in ("train", "eval"):
         assert call(monkeypatch, command, path, "--allow-code") == 2
         line = refusal(capsys)
         assert f"domain {name} is no domain but of Python's own module" in line
@@ -310,7 +310,7 @@ def judge_at(url: str, **settings: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("settings", [{"key_variable": "MY_SECRET"}, {}], ids=["named", "default"])
-@pytest.mark.parametrize("command", ["train", "plan", "resume", "eval", "judge-eval"])
+@pytest.mark.parametrize("command", ["train", "resume", "eval", "judge-eval"])
 def test_no_command_sends_a_secret_that_a_recipe_names(
     command: str,
     settings: dict[str, object],

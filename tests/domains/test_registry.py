@@ -104,8 +104,8 @@ def test_a_domains_own_complaint_is_passed_on():
     ("name", "remedy"),
     [
         ("pettingzoo", "as an environment of Gymnasium"),
-        ("mcp", "packages/rlanything-agent/README.md"),
-        ("TRL", "TextDomain"),
+        ("mcp", "the domain `tools`: packages/rlanything-gyms/README.md"),
+        ("TRL", "the domain `tools`: packages/rlanything-gyms/README.md"),
     ],
 )
 def test_libraries_that_are_not_here_have_a_remedy(name: str, remedy: str) -> None:

@@ -3,58 +3,24 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
+from helpers.brought_code import brings_code, willing
 from helpers.command import call
-from helpers.paths import SOURCE
-
-CODE = """
-from pathlib import Path
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-Path({mark!r}).touch()
-class Config(LlamaConfig):
-    model_type = "evil"
-class Model(LlamaForCausalLM):
-    config_class = Config
-class Tokenizer(PreTrainedTokenizerFast): ...
-"""
-CLASSES = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+from helpers.paths import PACKAGES, SOURCE
 
 
 @pytest.fixture
 def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that is there once the model's code has run; every question is answered with yes."""
-    monkeypatch.setattr(builtins, "input", lambda *_: "y")
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "PWNED"
-
-
-def brings_code(mark: Path, model_type: str, tokenizer: bool) -> Path:
-    """A folder of a model whose configuration, and perhaps tokenizer, names classes in a file."""
-    folder = mark.with_name("model")
-    shutil.copytree(SOURCE / "rlanything" / "models" / "nano-guess" / "policy", folder)
-    (folder / "evil.py").write_text(CODE.format(mark=str(mark)))
-    changes = {"config.json": {"model_type": model_type, "auto_map": CLASSES}}
-    if tokenizer:
-        changes["tokenizer_config.json"] = {
-            "tokenizer_class": "Tokenizer",
-            "auto_map": {"AutoTokenizer": [None, "evil.Tokenizer"]},
-        }
-    for name, change in changes.items():
-        settings = json.loads((folder / name).read_text()) | change
-        (folder / name).write_text(json.dumps(settings))
-    return folder
+    return willing(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("model_type", ["evil", "seed_oss"])
 @pytest.mark.parametrize("tokenizer", [False, True], ids=["model", "tokenizer"])
-@pytest.mark.parametrize("command", ["eval", "train", "plan"])
+@pytest.mark.parametrize("command", ["eval", "train"])
 def test_the_code_of_a_model_is_never_run(
     command: str,
     model_type: str,
@@ -69,7 +35,6 @@ def test_the_code_of_a_model_is_never_run(
         "threads=1",
         "train": f"train guess policy.model={folder} run_dir=run loop.iterations=0 "
         "evaluation.episodes=0 threads=1",
-        "plan": f"plan guess policy.model={folder}",
     }[command]
     code = call(monkeypatch, *words.split())
     assert not mark.exists()
@@ -82,20 +47,15 @@ def test_the_code_of_a_model_is_never_run(
 
 
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
-@pytest.mark.parametrize("command", ["eval", "plan"])
 def test_no_kernel_is_fetched_that_a_configuration_names(
-    command: str, key: str, mark: Path, monkeypatch: pytest.MonkeyPatch
+    key: str, mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = brings_code(mark, "seed_oss", tokenizer=False)
     settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(settings | {key: "strangers/kernel"}))
     asked: list[object] = []
     monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", asked.append)
-    words = {
-        "eval": f"eval {folder} --domain guess:Guess --episodes 1 --max-steps 1 --workers 0 "
-        "threads=1",
-        "plan": f"plan guess policy.model={folder}",
-    }[command]
+    words = f"eval {folder} --domain guess:Guess --episodes 1 --max-steps 1 --workers 0 threads=1"
     assert call(monkeypatch, *words.split()) == 0
     assert asked == []
 
@@ -106,7 +66,7 @@ LOADERS = ("from_pretrained", "from_config", "LLM")
 def test_whatever_loads_a_model_says_that_its_code_is_not_run() -> None:
     calls = [
         (path.name, node.lineno, {word.arg: ast.unparse(word.value) for word in node.keywords})
-        for path in (SOURCE / "rlanything").rglob("*.py")
+        for path in [*SOURCE.rglob("*.py"), *PACKAGES.glob("*/src/**/*.py")]
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and (getattr(node.func, "attr", None) or getattr(node.func, "id", None)) in LOADERS

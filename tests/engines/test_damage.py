@@ -232,7 +232,6 @@ def test_rendering_needs_no_main_thread_and_leaves_no_alarm() -> None:
 COMMANDS = {
     "eval": ["--domain", "guess:Guess", "--episodes", "1", "--workers", "0"],
     "train": [],
-    "plan": [],
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,3 +30,26 @@ def test_a_thread_that_generates_has_a_limit_too() -> None:
         asked = thread.submit(engine.generate, [], Sampling(1.0, 8))
         with pytest.raises(GenerationTimeout, match=r"raise judge\.timeout_seconds"):
             asked.result(30)
+
+
+HANGS = """
+import signal, time
+from rlanything.engines import deadline
+from rlanything.engines.base import Sampling
+
+class Hangs:
+    def generate(self, requests, sampling):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])  # as in a library's endless loop
+        time.sleep(60)
+
+deadline.GRACE_SECONDS = 0.1
+deadline.TimedEngine(Hangs(), 0.1, "judge").generate([], Sampling(1.0, 8))
+"""
+
+
+def test_a_call_that_never_returns_to_python_ends_the_process_and_says_where() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=50
+    )
+    assert ended.returncode == 1
+    assert "in generate" in ended.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlanything.planning.report import Plan
+from rlanything_planning.report import Plan
 
 
 def values(plan: Plan, title: str) -> dict[str, float]:

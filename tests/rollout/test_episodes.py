@@ -21,6 +21,8 @@ from rlanything.records import Completion, Task
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, faults, rollout
 from rlanything.rollout.workers import EnvironmentPool
 
+MASKED = "masked, because the environment failed through no doing of the policy's"
+
 
 class Obedient(TextDomain):
     """Episodes whose responses decide how the environment fails."""
@@ -133,17 +135,17 @@ def test_a_response_at_which_three_workers_die_or_hang_loses_the_episode(
 
 
 @pytest.mark.parametrize(
-    ("task", "workers"),
+    ("task", "workers", "became"),
     [
-        ({"harm": "die"}, 1),
-        ({"harm": "raise"}, 0),
-        ({"harm": "raise"}, 1),
-        ({"says": "fault"}, 0),
-        ({"says": "gone"}, 1),
+        ({"harm": "die"}, 1, "could not be played"),
+        ({"harm": "raise"}, 0, "could not be played"),
+        ({"harm": "raise"}, 1, "could not be played"),
+        ({"says": "fault"}, 0, MASKED),
+        ({"says": "gone"}, 1, MASKED),
     ],
 )
-def test_what_no_response_brought_about_could_not_be_played(
-    task: dict[str, str], workers: int
+def test_what_no_response_brought_about_is_not_among_the_trajectories(
+    task: dict[str, str], workers: int, became: str
 ) -> None:
     rollouts = played([{}, task], workers)
     assert [trajectory.id for trajectory in rollouts.trajectories] == ["0"]
@@ -151,7 +153,7 @@ def test_what_no_response_brought_about_could_not_be_played(
     assert [task.id for task in rollouts.unplayable] == ["1"]
     assert not rollouts.crashes
     [failure] = rollouts.failures
-    assert faults([failure], []) == [f"1 episode could not be played: {failure.reason}"]
+    assert faults([failure], []) == [f"1 episode {became}: {failure.reason}"]
 
 
 def test_what_could_not_be_played_is_said_with_the_commonest_reason() -> None:

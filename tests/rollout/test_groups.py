@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from helpers.scripted import judged
-from rlanything.algorithm.curriculum import direction
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.algorithm.signals import task_signals
 from rlanything.records import Completion, Sample, Task
@@ -33,8 +32,8 @@ def test_an_accuracy_at_the_bound_is_none_beyond_it_where_rollouts_are_missing()
     )
     scheduled = ScheduledTask("s", Task("s", ""), False)
     group = RolloutGroup(scheduled, members, signals.accuracy, signals, unplayable=13)
-    assert group.proven_accuracy == 12 / 60
-    assert direction(group.proven_accuracy, 0.2, 0.8) is None
+    assert group.bounds == (12 / 60, 25 / 60)
+    assert group.direction(0.2, 0.8) is None
 
 
 def test_nothing_can_be_shuffled():

@@ -31,6 +31,10 @@ class ToyEnvironment:
             os.kill(os.getpid(), signal.SIGKILL)
         if mark := task.data.get("once"):
             if Path(mark).exists():
+                if task.data.get("then") == "die":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if task.data.get("then") == "differ":
+                    return Observation("another game")
                 raise EpisodeError(task.id, "its server is busy")
             Path(mark).touch()
         return Observation(f"{self._greeting} {task.id}")
@@ -43,6 +47,9 @@ class ToyEnvironment:
         elif word == "die-once" and not Path(rest).exists():
             Path(rest).touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        elif word == "raise-once" and not Path(rest).exists():
+            Path(rest).touch()
+            raise ConnectionError("its server is gone")
         elif word == "hang":
             time.sleep(60)
         elif word == "sleep":
@@ -176,6 +183,9 @@ def test_an_episode_error_is_that_episodes_result(workers: int):
         results = pool.step({0: "fail", 1: "crash", 2: "a"})
         assert str(results[0]) == "task t0: failed"
         assert str(results[1]) == "task t1: RuntimeError: a bug"
+        assert isinstance(results[0], EpisodeError)
+        assert isinstance(results[1], EpisodeError)
+        assert (results[0].lost, results[1].lost) == (False, True)
         assert isinstance(results[2], StepResult)
         for over in (0, 1, 3):
             with pytest.raises(ValueError, match=f"episode {over} is not open"):
@@ -338,6 +348,66 @@ def test_an_episode_that_cannot_be_played_again_counts_neither_way(tmp_path: Pat
     assert isinstance(failed, EpisodeError)
     assert failed.reason == "its server is busy"
     assert not failed.lost
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_an_error_that_a_replay_gets_past_costs_nothing(workers: int, tmp_path: Path) -> None:
+    with toy_pool(workers) as pool:
+        pool.reset(tasks(3))
+        pool.step({0: "a", 1: "a", 2: "a"})
+        faulty = f"raise-once {tmp_path / 'raised'}"
+        results = [*pool.step({0: "b", 1: faulty, 2: "b"}).values()]
+        results += pool.step({0: "win", 1: "win", 2: "win"}).values()
+        assert pool.restarts == 0
+    seen = [r.observation.text for r in results if isinstance(r, StepResult)]
+    assert seen[:3] == ["hi t0: a b", f"hi t1: a {faulty}", "hi t2: a b"]
+    assert seen[3:] == ["hi t0: a b win", f"hi t1: a {faulty} win", "hi t2: a b win"]
+
+
+@pytest.mark.parametrize(
+    ("then", "workers", "reason"),
+    [
+        ("raise", 0, "its server is busy"),
+        ("raise", 1, "its server is busy"),
+        ("differ", 0, "its environment shows something else"),
+        ("differ", 1, "its environment shows something else"),
+        ("die", 1, "its worker died or hung 3 times in a row"),
+    ],
+)
+def test_a_replay_that_does_not_reach_the_fault_blames_nobody(
+    then: str, workers: int, reason: str, tmp_path: Path
+) -> None:
+    first = Task("first", "", data={"once": str(tmp_path / "began"), "then": then})
+    with toy_pool(workers) as pool:
+        pool.reset([first, Task("second", "")])
+        pool.step({0: "a", 1: "a"})
+        results = pool.step({0: f"raise-once {tmp_path / 'raised'}", 1: "b"})
+    failed, other = results.values()
+    assert isinstance(failed, EpisodeError)
+    assert reason in failed.reason
+    assert (failed.lost, failed.deadly) == (False, False)
+    assert isinstance(other, StepResult)
+    assert other.observation.text == "hi second: a b"
+
+
+def test_faults_are_counted_for_each_response_alone(tmp_path: Path) -> None:
+    with toy_pool(1) as pool:
+        pool.reset(tasks(1))
+        for number in range(5):  # more often than one response may fail
+            result = pool.step({0: f"raise-once {tmp_path / str(number)}"})[0]
+            assert isinstance(result, StepResult)
+
+
+def test_a_response_posted_during_a_replay_is_played_once(tmp_path: Path) -> None:
+    faulty = f"die-once {tmp_path / 'died'}"
+    with toy_pool(2) as pool:
+        pool.reset(tasks(4))
+        pool.step({0: "a", 1: "a", 2: "a", 3: "a"})
+        pool.post({0: faulty, 2: "sleep 0.1"})
+        assert gathered(pool, {2}) == {2: "hi t2: a sleep 0.1"}
+        assert pool.restarts == 1
+        pool.post({1: "b"})  # its new worker is starting, or replays it
+        assert gathered(pool, {0, 1}) == {0: f"hi t0: a {faulty}", 1: "hi t1: a b"}
 
 
 def test_environments_are_given_the_time_to_close(tmp_path: Path) -> None:

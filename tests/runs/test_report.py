@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import time
@@ -123,6 +124,28 @@ def test_curves_have_a_point_and_an_interval_for_every_evaluation_and_iteration(
     assert [p["iteration"] for p in curves["balanced Process Acc"]["points"]] == [0, 5]
     for curve in curves.values():
         assert all(p["low"] <= p["estimate"] <= p["high"] for p in curve["points"])
+
+
+def test_missing_rollouts_widen_the_curve_of_their_iteration(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 2)  # four rollouts of each task
+    undisturbed = curve_of_rollouts(run)
+    with closing(sqlite3.connect(run / "run.sqlite")) as db:
+        recipe = json.loads(db.execute("SELECT value FROM run WHERE key = 'recipe'").fetchone()[0])
+        recipe["loop"]["rollouts_per_task"] = 8
+        db.execute("UPDATE run SET value = ? WHERE key = 'recipe'", (json.dumps(recipe),))
+        [(task,), *_] = db.execute("SELECT task FROM groups WHERE iteration = 2 AND NOT candidate")
+        db.execute("INSERT INTO failures VALUES (2, ?, 'the server is gone')", (task,))
+        db.commit()
+    first, second = curve_of_rollouts(run)
+    assert first == undisturbed[0]
+    assert second["estimate"] == undisturbed[1]["estimate"]
+    assert second["low"] < second["estimate"] / 2, "half of the rollouts are missing"
+    assert second["high"] > (1 + second["estimate"]) / 2
+
+
+def curve_of_rollouts(run: Path) -> list[dict[str, Any]]:
+    curves = facts_in(report(run))["runs"][0]["policy"]["curves"]
+    return next(curve["points"] for curve in curves if curve["name"] == "rollouts")
 
 
 def test_disagreement_counts_what_the_store_holds(made: Path) -> None:

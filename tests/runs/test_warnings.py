@@ -95,6 +95,11 @@ def test_what_was_evaluated_before_training_is_no_iteration() -> None:
         ("proposal funnel", {"tasks/valid": 1.0, "tasks/proposed": 0.0}, 2),
         ("proposal funnel", {"tasks/accepted": 0.0, "tasks/rejected": 8.0}, 2),
         ("task drift", {"tasks/drift": 0.85}, 1),
+        (
+            "masked rollouts",
+            {"rollouts/masked": 4.0, "rollouts/failures": 4.0, "rollouts/episodes": 32.0},
+            1,
+        ),
     ],
 )
 def test_a_bad_state_is_called_once_it_has_lasted(
@@ -124,6 +129,11 @@ def test_tasks_are_called_too_easy_or_hard_only_where_success_says_so(
     row = {**WELL, "judge/weight_ratio": ratio, "rollouts/success": success}
     [warned] = [w for w in warnings_of(dict.fromkeys(range(1, 7), row)) if w.name == "weight ratio"]
     assert warned.message.endswith(said)
+
+
+def test_a_few_masked_rollouts_are_no_warning() -> None:
+    few = {"rollouts/masked": 3.0, "rollouts/failures": 8.0, "rollouts/episodes": 24.0}
+    assert raised(*[few] * 6) == {}
 
 
 def test_a_ratio_of_scores_that_cannot_be_read_says_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 
-names = ("minigrid", "openenv", "reasoning_gym", "textarena")
+names = ("mcp", "minigrid", "openenv", "reasoning_gym", "textarena")
 missing = [name for name in names if importlib.util.find_spec(name) is None]
 if missing:
     collect_ignore_glob = ["test_*.py"]

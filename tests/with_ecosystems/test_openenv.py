@@ -16,7 +16,8 @@ import pytest
 
 from helpers import openenv_server
 from helpers.ecosystems import trained
-from rlanything.domains.base import DomainError, EpisodeError
+from rlanything.domains.base import DomainError, EpisodeError, StepResult
+from rlanything.rollout.workers import EnvironmentPool
 from rlanything_gyms.openenv.domain import OpenEnvDomain
 from rlanything_gyms.openenv.game import ServerFault, field_of, filled, shown
 
@@ -29,8 +30,8 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-def started(sessions: int) -> tuple[str, subprocess.Popen[bytes]]:
-    port = free_port()
+def started(sessions: int, port: int | None = None) -> tuple[str, subprocess.Popen[bytes]]:
+    port = port or free_port()
     words = [sys.executable, openenv_server.__file__, str(port), str(sessions)]
     process = subprocess.Popen(words)
     end = time.monotonic() + START_SECONDS
@@ -128,6 +129,52 @@ def test_a_server_that_is_gone_is_said_with_the_remedy() -> None:
     process.wait(10)
     with pytest.raises(DomainError, match=rf"the OpenEnv server at {url} fails.*start it"):
         guessing(url).tasks("train", 1, 0)
+
+
+def answered(pool: EnvironmentPool, response: str) -> StepResult | EpisodeError:
+    return pool.step({0: response})[0]
+
+
+def test_a_server_that_is_killed_and_back_changes_no_episode() -> None:
+    """Killed in the middle of an episode, between two actions, and started again."""
+    url, process = started(4)
+    domain = guessing(url)
+    texts: list[list[str]] = []
+    for killed in (False, True):
+        with EnvironmentPool(domain, {}, 0, 60.0) as pool:
+            pool.reset(domain.tasks("train", 1, 0))
+            results = [answered(pool, "> 0")]
+            if killed:
+                process.kill()
+                process.wait()
+                _, process = started(4, int(url.rpartition(":")[2]))
+            results += [answered(pool, "> 9"), answered(pool, "> 0")]
+        texts.append([r.observation.text if isinstance(r, StepResult) else "" for r in results])
+    process.kill()
+    process.wait()
+    assert texts[0] == texts[1]
+    assert all(texts[0])
+
+
+def test_a_server_that_stays_away_masks_the_episode_and_its_own_fault_loses_it(url: str) -> None:
+    domain = guessing(url)
+    with EnvironmentPool(domain, {}, 0, 60.0) as pool:
+        pool.reset(domain.tasks("train", 1, 0))
+        fault = answered(pool, "> raise")
+    assert isinstance(fault, EpisodeError)
+    assert fault.lost, "it comes back at the same action"
+
+    gone, process = started(4)
+    domain = guessing(gone)
+    with EnvironmentPool(domain, {}, 0, 60.0) as pool:
+        pool.reset(domain.tasks("train", 1, 0))
+        assert isinstance(answered(pool, "> 0"), StepResult)
+        process.kill()
+        process.wait()
+        fault = answered(pool, "> 0")
+    assert isinstance(fault, EpisodeError)
+    assert not fault.lost
+    assert "start it, or fix" in fault.reason
 
 
 def test_a_server_with_too_few_sessions_says_so() -> None:

@@ -103,8 +103,8 @@ def test_one_that_cannot_be_ended_is_left_behind_and_the_others_go_on() -> None:
 
 
 def test_a_program_that_kills_its_worker_loses_its_episode_alone() -> None:
-    rollouts = played(agent(misbehave, ["die"], ["yes"], ["yes"]), workers=1)
-    assert [trajectory.outcome for trajectory in rollouts.trajectories] == [-1, 1, 1]
+    rollouts = played(agent(misbehave, ["yes"], ["die"], ["yes"]), workers=1)
+    assert [trajectory.outcome for trajectory in rollouts.trajectories] == [1, -1, 1]
     [crash] = rollouts.crashes
     assert "its worker died or hung 3 times in a row" in crash.reason
 

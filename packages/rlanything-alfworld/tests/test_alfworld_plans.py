@@ -6,10 +6,10 @@ import pytest
 
 from helpers.plans import values
 from rlanything.config.recipe import Recipe, load_recipe
-from rlanything.planning.assumptions import assume, prompt_lengths
-from rlanything.planning.plan import make_plan
-from rlanything.planning.workload import workloads
 from rlanything_alfworld.domain import AlfWorld
+from rlanything_planning.assumptions import assume, prompt_lengths
+from rlanything_planning.plan import make_plan
+from rlanything_planning.workload import workloads
 
 HOST = ["environment_seconds=0"]
 
@@ -81,7 +81,7 @@ def test_the_papers_recipe_fits_eight_gpus_with_every_weight_trained():
     plan = make_plan(recipe, "h200")
     assert plan.count == recipe.cluster.seats == 8
     assert plan.fits
-    # docs/planning.md has these.
+    # packages/rlanything-planning/README.md has these.
     needs = {n: values(make_plan(recipe, "h200", n), "Memory: each")["h200 0"] for n in (1, 64)}
     needs[8] = values(plan, "Memory: each")["h200 0"]
     assert {n: round(need / 1e9) for n, need in needs.items()} == {1: 422, 8: 108, 64: 69}

@@ -7,18 +7,18 @@ import pytest
 from helpers.plans import value
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.roles import SHORT_FORM
-from rlanything.planning.assumptions import (
+from rlanything_coding.domain import Coding
+from rlanything_coding.sandbox.base import SandboxUnavailable
+from rlanything_coding.sandbox.local import LocalExecutor
+from rlanything_planning.assumptions import (
     assume,
     measure,
     play,
     prompt_lengths,
     tokenizer_of,
 )
-from rlanything.planning.plan import make_plan
-from rlanything.planning.report import PlanError
-from rlanything_coding.domain import Coding
-from rlanything_coding.sandbox.base import SandboxUnavailable
-from rlanything_coding.sandbox.local import LocalExecutor
+from rlanything_planning.plan import make_plan
+from rlanything_planning.report import PlanError
 
 CODING = "domain.name=rlanything_coding.domain:Coding"
 

@@ -32,6 +32,8 @@ from rlanything_gyms.ecosystem import (
 )
 
 CLOSED: list[str] = []
+GONE: list[str] = []
+"""Faults that the next actions `break` meet; `for good`: no game begins."""
 
 
 class DiceGame:
@@ -41,13 +43,17 @@ class DiceGame:
         self.fault = fault
 
     def begin(self, task: Task) -> GameTurn:
-        if self.fault == "reset":
+        if self.fault == "reset" or "for good" in GONE:
             raise ConnectionError("the table is gone")
         return GameTurn(self.throw(), over=self.fault == "over")
 
     def play(self, action: str) -> GameTurn:
         if action == "raise":
             raise ValueError("the dice fell off")
+        if action == "leave":
+            GONE.append("for good")
+        if action in ("leave", "break") and GONE:
+            raise ConnectionError(f"the table is gone {GONE.pop() if action == 'break' else ''}")
         reward: Any = {"nan": float("nan"), "text": "much", "huge": 7.0}.get(action, 0.25)
         return GameTurn(self.throw(), None, reward, over=action in ("stop", "huge"))
 
@@ -144,6 +150,28 @@ def test_a_fault_costs_its_own_episode_and_is_counted(action: str) -> None:
     assert "\n" not in str(rollouts.crashes[0])
 
 
+def test_a_fault_that_does_not_come_back_changes_no_episode() -> None:
+    undisturbed = played(Dice(horizon=4), "> roll", "> break", "> roll", "> roll")
+    GONE.append("once")
+    again = played(Dice(horizon=4), "> roll", "> break", "> roll", "> roll")
+    assert not GONE
+    assert again.trajectories == undisturbed.trajectories
+    assert not again.failures
+    assert not again.crashes
+
+
+def test_a_fault_after_which_nothing_can_be_played_masks_the_episode() -> None:
+    try:
+        rollouts = played(Dice(), "> leave")
+    finally:
+        GONE.clear()
+    assert not rollouts.trajectories
+    assert not rollouts.crashes
+    assert [(f.masked, f.reason) for f in rollouts.failures] == [
+        (True, "ConnectionError: the table is gone")
+    ] * 2
+
+
 def test_what_cannot_begin_counts_neither_way() -> None:
     for fault, said in (("reset", "the table is gone"), ("over", "over before it began")):
         rollouts = played(Dice(fault=fault), "> roll")
@@ -196,12 +224,12 @@ RECIPES = [b for b in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if b.sta
 @pytest.mark.parametrize("text", RECIPES, ids=lambda text: text.split()[1])
 def test_recipes_of_the_page_are_read_and_short(text: str) -> None:
     data: Any = read_yaml(text)
-    assert load_recipe(data).domain.name in plugin_names("domain")
+    assert load_recipe(data, allow_code=True).domain.name in plugin_names("domain")
     assert len(text.splitlines()) <= 12
 
 
 def test_the_page_has_a_recipe_for_each() -> None:
-    assert len(RECIPES) == 5
+    assert len(RECIPES) == 7
 
 
 @pytest.mark.parametrize(

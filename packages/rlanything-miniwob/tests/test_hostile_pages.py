@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlanything.domains.base import DomainError, EpisodeError
+from rlanything.domains.base import DomainError, EpisodeError, Observation, StepResult
+from rlanything.domains.text import TextDomain
 from rlanything.records import Task
+from rlanything.rollout.workers import EnvironmentPool
 from rlanything_miniwob import browser as browser_module
 from rlanything_miniwob.browser import Browser, executable
 from rlanything_miniwob.environment import EpisodeSpec, MiniWobEnvironment
@@ -98,6 +100,58 @@ def test_a_page_that_was_closed_once_loses_nothing(browser: Browser) -> None:
     assert environment.step("> scroll down").observation.text == typed
     browser.call(lambda: browser.page("enter-password", episode)[0].close())
     assert environment.reset(task) == first
+
+
+class Pages(TextDomain):
+    """Episodes in one browser."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+
+    def environment(self) -> MiniWobEnvironment:
+        return MiniWobEnvironment(self.browser)
+
+
+@pytest.fixture
+def mortal() -> Iterator[Browser]:
+    try:
+        executable()
+    except DomainError as reason:
+        pytest.skip(str(reason))
+    browser = Browser()
+    yield browser
+    browser.close()
+
+
+def test_a_browser_that_is_killed_in_the_middle_changes_nothing(mortal: Browser) -> None:
+    task = task_on(mortal, "enter-password")
+    played: list[list[object]] = []
+    for killed in (False, True):
+        with EnvironmentPool(Pages(mortal), {}, 0, 60.0) as pool:
+            seen: list[object] = [*pool.reset([task])]
+            for response in ("> type [2] mine", "> type [4] mine", "> click [5]"):
+                seen.append(pool.step({0: response}))
+                if killed:
+                    mortal._kill()
+        played.append(seen)
+    assert played[0] == played[1]
+    assert mortal.launches > 1
+
+
+def test_a_browser_that_starts_no_more_masks_its_episode(
+    mortal: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_on(mortal, "enter-password")
+    with EnvironmentPool(Pages(mortal), {}, 0, 60.0) as pool:
+        pool.reset([task])
+        assert isinstance(pool.step({0: "> type [2] mine"})[0], StepResult)
+        with monkeypatch.context() as machine:
+            machine.setenv("RLANYTHING_CHROMIUM", "/bin/false")
+            mortal._kill()
+            failed = pool.step({0: "> type [4] mine"})[0]
+        assert isinstance(failed, EpisodeError)
+        assert not failed.lost
+        assert isinstance(pool.reset([task])[0], Observation), "the next episode finds a browser"
 
 
 @pytest.mark.slow

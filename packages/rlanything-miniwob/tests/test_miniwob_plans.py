@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlanything.config.recipe import load_recipe
-from rlanything.planning.plan import make_plan
+from rlanything_planning.plan import make_plan
 
 
 def test_nano_models_fit_one_gpu() -> None:

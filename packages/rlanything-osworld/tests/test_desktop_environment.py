@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.report_runs import make_run
-from rlanything.domains.base import EpisodeError, Observation
+from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.report.writing import write_report
@@ -108,8 +108,8 @@ def begun(tasks: Tasks | None = None, **options: Any) -> DesktopEnvironment:
     return environment
 
 
-def acts() -> list[Any]:
-    return [body["calls"] for path, body in Made.made[0].asked if path == "/act"]
+def acts(machine: int = 0) -> list[Any]:
+    return [body["calls"] for path, body in Made.made[machine].asked if path == "/act"]
 
 
 def test_a_desktop_that_waited_for_long_makes_room_for_a_new_one(
@@ -193,37 +193,65 @@ def test_code_runs_in_the_desktop_and_its_error_is_told() -> None:
     )
 
 
-@pytest.mark.parametrize("path", ["/act", "/tree"])
-def test_a_desktop_that_dies_at_an_action_loses_the_episode(path: str) -> None:
-    environment = begun()
-    answering(path, DesktopLost("it died"))
-    with pytest.raises(EpisodeError, match="it died") as caught:
-        environment.step("> press a")
-    assert caught.value.lost
+class MadeUp(OSWorld):
+    """A domain whose desktops are made up."""
+
+    def environment(self) -> DesktopEnvironment:
+        return DesktopEnvironment(Tasks(), self._options)
+
+
+@pytest.mark.parametrize(("path", "lost"), [("/act", True), ("/tree", False)])
+def test_a_desktop_that_dies_at_an_action_loses_the_episode_unless_no_other_starts(
+    path: str, lost: bool
+) -> None:
+    with EnvironmentPool(MadeUp(), {}, 0, 60.0) as pool:
+        pool.reset([TASK])
+        assert isinstance(pool.step({0: "> fly"})[0], StepResult)
+        answering(path, DesktopLost("it died"))
+        failed = pool.step({0: "> press a"})[0]
+    assert isinstance(failed, EpisodeError)
+    assert "it died" in failed.reason
+    assert failed.lost is lost
+    assert all(machine.closed for machine in Made.made)
+
+
+@pytest.mark.parametrize("path", ["/act", "/tree", "/screenshot"])
+def test_a_desktop_that_dies_once_is_replaced_and_its_episode_goes_on(path: str) -> None:
+    with EnvironmentPool(MadeUp(observe="both"), {}, 0, 60.0) as pool:
+        pool.reset([TASK])
+        undisturbed = pool.step({0: "> press b"}), pool.step({0: "> done"})
+        pool.reset([TASK])
+        results = [pool.step({0: "> press b"})]
+        usual = Made.answers.get(path, lambda: b"{}")
+
+        def died() -> bytes:
+            Made.answers = {**Made.answers, path: usual}
+            raise DesktopLost("it died")
+
+        Made.answers = {**Made.answers, path: died}
+        pressed = pool.step({0: "> press a"})[0]
+        assert isinstance(pressed, StepResult)
+        assert pressed.valid
+        [played] = [i for i, machine in enumerate(Made.made) if not machine.closed and acts(i)]
+        assert len(acts(played)) == 2, "the first action is repeated on the new desktop"
+        results.append(pool.step({0: "> done"}))
+    assert (results[0], results[1]) == undisturbed
 
 
 @pytest.mark.parametrize("answer", [b"{}", b"[", b"null", b'{"windows": [], "nodes": [[9]]}'])
-def test_a_server_that_answers_nonsense_loses_the_episode(answer: bytes) -> None:
+def test_nonsense_of_a_server_is_a_desktop_that_is_lost(answer: bytes) -> None:
     environment = begun()
     answering("/tree", answer)
-    with pytest.raises(EpisodeError, match="nonsense") as caught:
+    with pytest.raises(DesktopLost, match="nonsense"):
         environment.step("> wait")
-    assert caught.value.lost
 
 
 @pytest.mark.parametrize("image", [b"", b"GIF", PNG[:-4] + b"\0\1\0\0", PNG + bytes(2**24)])
 def test_what_is_no_screenshot_of_its_size_is_never_kept(image: bytes) -> None:
     environment = begun(screenshots=True)
     answering("/screenshot", image)
-    with pytest.raises(EpisodeError, match="no screenshot"):
+    with pytest.raises(DesktopLost, match="no screenshot"):
         environment.step("> wait")
-
-
-class MadeUp(OSWorld):
-    """A domain whose desktops are made up."""
-
-    def environment(self) -> DesktopEnvironment:
-        return DesktopEnvironment(Tasks(), self._options)
 
 
 def test_screenshots_are_kept_in_the_run_and_shown_in_its_report(tmp_path: Path) -> None:
@@ -244,6 +272,13 @@ def test_an_evaluator_that_fails_is_no_win_and_no_way_out_of_the_count() -> None
     with pytest.raises(EpisodeError, match="KeyError: 'cell'") as caught:
         begun(Tasks(KeyError("cell"))).step("> done")
     assert caught.value.lost
+
+
+def test_an_evaluator_that_fails_on_a_dead_desktop_is_not_to_blame() -> None:
+    environment = begun(Tasks(KeyError("cell")))
+    answering("/tree", DesktopLost("it died"))
+    with pytest.raises(DesktopLost, match="it died"):
+        environment.step("> done")
 
 
 def test_a_set_up_that_fails_is_tried_on_another_desktop_and_then_nobodys_loss() -> None:

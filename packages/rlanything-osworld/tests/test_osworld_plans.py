@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlanything.config.recipe import load_recipe
-from rlanything.planning.plan import make_plan
+from rlanything_planning.plan import make_plan
 
 
 def test_the_papers_recipe_for_desktops_is_planned_without_its_data_or_an_assumption() -> None:
@@ -15,6 +15,6 @@ def test_the_papers_recipe_for_desktops_is_planned_without_its_data_or_an_assump
     assert "1920 x 1080" in lines["policy_image_tokens"].how
     assert plan.fits
     assert plan.count == 8
-    # docs/planning.md has these.
+    # packages/rlanything-planning/README.md has these.
     assert round((lines["h200 0"].value or 0.0) / 1e9) == 89
     assert round(sum(plan.seconds.values()), -2) == 3800

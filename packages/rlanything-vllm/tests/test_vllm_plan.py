@@ -7,8 +7,8 @@ import pytest
 from helpers.guess import GUESS
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import LoraSettings, PolicyConfig
-from rlanything.planning.architecture import architecture_of
-from rlanything.planning.plan import make_plan
+from rlanything_planning.architecture import architecture_of
+from rlanything_planning.plan import make_plan
 from rlanything_vllm.config import VLLMEngineConfig
 
 RECIPE = load_recipe(GUESS, ["loop.max_steps=16"])

@@ -8,7 +8,7 @@ acc(q') the candidate's own."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import floor
 from types import MappingProxyType
@@ -198,14 +198,19 @@ class Pool:
         """Returns the settings of a task's world; None if there are not several."""
         return self.worlds.get(label_of(task_id))
 
-    def feedback_of(
-        self, settings: FeedbackSettings, group: Sequence[JudgedTrajectory]
-    ) -> FeedbackSettings:
-        """Returns the settings for the trajectories of one task, whose world may have a window of
-        its own."""
-        world = self.world(group[0].trajectory.task.id)
-        window = settings.policy_window if world is None else world.policy_window
-        return settings.model_copy(update={"policy_window": window})
+    def feedback_by_world(
+        self, settings: FeedbackSettings
+    ) -> Callable[[Sequence[JudgedTrajectory]], FeedbackSettings]:
+        """Returns a function that gives the settings for the trajectories of one task, whose world
+        may have a window of its own."""
+
+        def of_group(group: Sequence[JudgedTrajectory]) -> FeedbackSettings:
+            world = self.world(group[0].trajectory.task.id)
+            if world is None:
+                return settings
+            return settings.model_copy(update={"policy_window": world.policy_window})
+
+        return of_group
 
     def bounds(self, slot_id: str) -> tuple[float, float]:
         """Returns alpha_low and alpha_high of a slot."""
@@ -280,21 +285,30 @@ class Pool:
         candidate_accuracy: float,
         iteration: int,
         objection: str | None = None,
+        highest: float | None = None,
     ) -> bool:
         """Accepts or rejects a slot's candidate by the accuracy of its rollouts; True: accepted. An
-        `objection`, a defect that these rollouts revealed, rejects it at any accuracy.
+        `objection`, a defect that these rollouts revealed, rejects it at any accuracy. `highest`:
+        the accuracy if its missing rollouts had been won, `candidate_accuracy` if they had been
+        lost; only a candidate that both would accept is accepted.
 
         Raises ValueError if the slot has no candidate."""
         slot = self._slots[slot_id]
         candidate = slot.pending
         if candidate is None:
             raise ValueError(f"slot {slot_id}: there is no candidate to settle")
-        reason = objection or rejection(
-            candidate.direction,
-            candidate.parent_accuracy,
-            candidate_accuracy,
-            *self.bounds(slot_id),
-        )
+        reasons = [
+            rejection(
+                candidate.direction,
+                candidate.parent_accuracy,
+                accuracy,
+                *self.bounds(slot_id),
+            )
+            for accuracy in (candidate_accuracy, candidate_accuracy if highest is None else highest)
+        ]
+        if any(reasons) and not all(reasons):
+            reasons = ["rollouts are missing, and it depends on them"]
+        reason = objection or reasons[0]
         if reason is not None:
             rejected = _event(candidate, "rejected", iteration, candidate_accuracy, reason)
             self._slots[slot_id] = replace(slot, pending=None, history=(*slot.history, rejected))

@@ -29,6 +29,7 @@ EXTRAS = {
     "gguf": ("gguf", "reading of GGUF files"),
     "wandb": ("wandb", "metrics on Weights & Biases"),
     "judge": ("rlanything_judge", "judging of rollouts from elsewhere"),
+    "planning": ("rlanything_planning", "planning of memory and time"),
     "figures": ("matplotlib", "drawing of ablations"),
 }
 """Package and purpose of each extra. Domains check their own extras."""

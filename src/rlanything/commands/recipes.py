@@ -42,7 +42,7 @@ def recipes(
     show(
         "\nThe first take minutes on two CPU cores. [name]: an extra, as in "
         "`pip install 'rlanything[name]'`; model: its weights, downloaded or made first; "
-        "`rlanything plan NAME` estimates memory and time."
+        "`rlanything plan NAME` (extra planning) estimates memory and time."
     )
 
 

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from rlanything.plugins import PluginError, load_plugin, plugin_names
 from rlanything.terminal import literal
 
-ORDER = ("train", "resume", "eval", "plan", "recipes", "report", "tasks", "export", "new", "doctor")
+ORDER = ("train", "resume", "eval", "recipes", "report", "tasks", "export", "new", "doctor")
 """The order in the help; commands of other packages follow alphabetically."""
 _UsageError: Any = typer.BadParameter.__mro__[2]
 """Typer's error for an invalid command line, which it does not export."""

@@ -33,18 +33,32 @@ class EpisodeError(RuntimeError):
     """A fault ended an episode; the message names the task.
 
     `deadly`: several workers in a row died or hung on this episode. `lost`: a response caused it,
-    so the episode counts as lost. Otherwise the policy is not to blame and the episode is not
-    counted, which widens the intervals."""
+    so the episode counts as lost. Otherwise the policy is not to blame and the episode is missing:
+    it does not train, and it widens the intervals. `masked`: it went missing after its first
+    response; rollouts set this, domains do not."""
 
-    def __init__(self, task_id: str, reason: str, deadly: bool = False, lost: bool = False) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        reason: str,
+        deadly: bool = False,
+        lost: bool = False,
+        masked: bool = False,
+    ) -> None:
         super().__init__(f"task {task_id}: {reason}")
         self.task_id = task_id
         self.reason = reason
         self.deadly = deadly
         self.lost = lost
+        self.masked = masked
 
-    def __reduce__(self) -> tuple[type[EpisodeError], tuple[str, str, bool, bool]]:
-        return (EpisodeError, (self.task_id, self.reason, self.deadly, self.lost))
+    def __reduce__(self) -> tuple[type[EpisodeError], tuple[str, str, bool, bool, bool]]:
+        return (type(self), (self.task_id, self.reason, self.deadly, self.lost, self.masked))
+
+
+class UnexplainedError(EpisodeError):
+    """An error of `step` that does not say whether the response caused it. Made by the worker,
+    which runs as `__main__`, and explained by the pool."""
 
 
 VALUE_QUESTION = (
@@ -159,10 +173,12 @@ class Environment(Protocol):
     """An environment plays one episode at a time; a worker may own many environments.
 
     Episodes must be deterministic: the same task and the same responses give the same observations,
-    so that an episode lost with its worker can be replayed. Failures that the policy did not cause
-    raise `EpisodeError`, which names the task. Any other error of `step`, and a response at which
-    several workers die or hang, counts as the response's fault: the episode is lost. Otherwise a
-    policy could raise its success rate by failing."""
+    so that an episode can be replayed after a fault.
+
+    An error that is surely not the policy's is an `EpisodeError`, which names the task; one that
+    surely is has `lost=True`. After any other error of `step`, and after a worker died or hung, the
+    episode is replayed in a fresh environment. It is lost if the fault comes back at the same
+    response, and masked if the replay does not get that far."""
 
     def reset(self, task: Task) -> Observation:
         """Starts an episode of `task` and returns its first observation."""

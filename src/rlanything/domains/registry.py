@@ -21,8 +21,8 @@ _INHERIT = (
 _NOT_HERE = {
     "pettingzoo": "several agents that learn at once are not supported; wrap one seat of the game "
     "as an environment of Gymnasium, or as a domain of your own (docs/domains.md)",
-    "mcp": "an agent of your own may use MCP tools: packages/rlanything-agent/README.md",
-    "trl": f"for a class with reset and step, {_INHERIT}",
+    "mcp": "see the domain `tools`: packages/rlanything-gyms/README.md",
+    "trl": "see the domain `tools`: packages/rlanything-gyms/README.md",
 }
 """Names that users try, and what to do instead."""
 

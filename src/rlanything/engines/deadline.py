@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rlanything.engines.alarm import in_main_thread, raising_after
+from rlanything.engines.alarm import raising_after
 from rlanything.engines.base import Engine, Request, Sampling
 from rlanything.records import Completion
 
 GRACE_SECONDS = 30.0
 """Extra time after which a call that never returned to Python is ended with its process."""
+WATCHDOG_SECONDS = 1.0
+"""Interval at which the deadlines of calls are checked."""
 
 
 class GenerationTimeout(ValueError):
@@ -41,21 +46,48 @@ class TimedEngine:
 
     @contextmanager
     def _deadline(self, requests: int) -> Iterator[None]:
-        # The exception arrives between two Python instructions, so not while a library hangs;
-        # faulthandler covers that. It needs the real stderr, because a notebook's is not a file,
-        # and has one timer per process, which the main thread uses.
-        stderr = sys.__stderr__ if in_main_thread() else None
-        if stderr is not None:
-            limit = self._seconds + GRACE_SECONDS
-            faulthandler.dump_traceback_later(limit, exit=True, file=stderr)
         expired = GenerationTimeout(
             f"{self._name}: generating for {requests} prompts took longer than "
             f"{self._seconds:g} s; raise {self._name}.timeout_seconds, or ask for less at once "
             "(environment.parallel_episodes, max_tokens)"
         )
+        # The exception arrives between two Python instructions, so not while a library hangs.
+        with (
+            _WATCHDOG.watching(self._seconds + GRACE_SECONDS),
+            raising_after(self._seconds, expired, signal.ITIMER_REAL),
+        ):
+            yield
+
+
+class _Watchdog:
+    """Ends the process, with the traceback of all threads, when a watched call takes too long.
+
+    A thread checks the time now and then, so that a call costs nothing. A timer of `faulthandler`
+    starts and joins a thread for each call, which takes milliseconds where cores are busy."""
+
+    def __init__(self) -> None:
+        self._ends: dict[object, float] = {}
+        """Deadline of each call, on the monotonic clock."""
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def watching(self, seconds: float) -> Iterator[None]:
+        call = object()
+        self._ends[call] = time.monotonic() + seconds
+        if self._thread is None or not self._thread.is_alive():  # not in a forked process
+            self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+            self._thread.start()
         try:
-            with raising_after(self._seconds, expired, signal.ITIMER_REAL):
-                yield
+            yield
         finally:
-            if stderr is not None:
-                faulthandler.cancel_dump_traceback_later()
+            del self._ends[call]
+
+    def _run(self) -> None:
+        while all(end > time.monotonic() for end in [*self._ends.values()]):
+            time.sleep(WATCHDOG_SECONDS)
+        if sys.__stderr__ is not None:  # not sys.stderr, which is no file in a notebook
+            faulthandler.dump_traceback(sys.__stderr__)
+        os._exit(1)
+
+
+_WATCHDOG = _Watchdog()

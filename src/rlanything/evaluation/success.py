@@ -23,7 +23,7 @@ class Evaluation:
     trajectories: tuple[Trajectory, ...]
     """Played episodes; those of one task are adjacent."""
     unplayable: tuple[Task, ...]
-    """The task of every episode that could not be played."""
+    """The task of every episode that could not be played to its end: not begun, or masked."""
     seconds: float
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Reason of each task that could not be played, by its id."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TypeAlias
@@ -20,6 +21,7 @@ from rlanything.domains.base import (
     Image,
     Observation,
     StepResult,
+    UnexplainedError,
 )
 from rlanything.domains.registry import DomainSource
 from rlanything.domains.requests import Reply
@@ -38,9 +40,26 @@ class Play:
     responses: tuple[Response, ...]
     begin: bool
     """Whether to reset to the task before the responses are played."""
+    seen: tuple[str, ...] = ()
+    """In a replay: fingerprints of the answers to the reset and to each response, which must be
+    the same again."""
+    ahead: bool = True
+    """Whether a program may get the reply before the play's turn. Not after a fault: it must be
+    clear which of several programs fails."""
 
 
 Answer: TypeAlias = Observation | StepResult | EpisodeError
+
+
+def fingerprint(answer: Observation | StepResult) -> str:
+    """Returns a hash of text, choices and outcome. Screenshots are left out, because a cursor may
+    blink, and so are programs' requests, which may come in another order."""
+    seen, outcome = answer, None
+    if isinstance(answer, StepResult):
+        seen, outcome = answer.observation, answer.outcome
+    assert isinstance(seen, Observation)
+    shown = (seen.text, seen.choices) if seen.request is None else ()
+    return hashlib.sha256(repr((shown, outcome)).encode()).hexdigest()
 
 
 class EpisodeHost:
@@ -53,6 +72,7 @@ class EpisodeHost:
     def play(self, play: Play) -> Answer:
         """Returns the answer to the last response, else to the reset. Never raises."""
         stepping = False
+        seen = iter(play.seen)
         try:
             if play.slot not in self._environments:
                 self._environments[play.slot] = self._domain.environment()
@@ -61,9 +81,11 @@ class EpisodeHost:
             if play.begin:
                 answer = environment.reset(play.task)
                 _check(environment, "reset", answer, Observation)
+                _check_repeated(play.task, answer, seen)
             for response in play.responses:
                 stepping = True
                 answer = _step(environment, response)
+                _check_repeated(play.task, answer, seen)
             assert answer is not None
             return answer
         except EpisodeError as error:
@@ -72,18 +94,18 @@ class EpisodeHost:
             return EpisodeError(play.task.id, str(fault))
         except Exception as fault:  # a fault of one environment must not lose the other episodes
             _close(self._environments.pop(play.slot, None))
-            reason = f"{type(fault).__name__}: {fault}"
-            return EpisodeError(play.task.id, reason, lost=stepping)
+            kind = UnexplainedError if stepping else EpisodeError
+            return kind(play.task.id, f"{type(fault).__name__}: {fault}")
 
     def announce(self, plays: Sequence[Play]) -> None:
         """Hands replies to the programs that act in their environments. They continue
         concurrently, and `play` then waits for them one by one. Never raises."""
         for play in plays:
             environment = self._environments.get(play.slot)
-            if isinstance(environment, AgentEnvironment) and not play.begin:
-                for reply in play.responses:  # one, or none
-                    if isinstance(reply, Reply):  # in several worlds not all have an agent
-                        environment.take(reply)
+            if isinstance(environment, AgentEnvironment) and not play.begin and play.ahead:
+                (reply,) = play.responses
+                if isinstance(reply, Reply):  # in several worlds not all have an agent
+                    environment.take(reply)
 
     def close(self) -> None:
         """Closes all environments. Never raises."""
@@ -99,6 +121,13 @@ def _of_task(task: Task, error: EpisodeError) -> EpisodeError:
     if error.task_id not in (task.id, task.id.partition("/")[2]):
         reason = f"{error.task_id}: {reason}"
     return EpisodeError(task.id, reason, deadly=bool(error.deadly), lost=bool(error.lost))
+
+
+def _check_repeated(task: Task, answer: Observation | StepResult, seen: Iterator[str]) -> None:
+    """Raises `EpisodeError` if a replay shows something else than the episode did."""
+    if next(seen, None) not in (None, fingerprint(answer)):
+        reason = "played again with the same responses, its environment shows something else"
+        raise EpisodeError(task.id, reason)
 
 
 def _close(environment: Environment | None) -> None:

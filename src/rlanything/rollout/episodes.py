@@ -68,7 +68,8 @@ class Rollouts:
     trajectories: tuple[Trajectory, ...]
     """Played episodes in the order of the attempts."""
     failures: tuple[EpisodeError, ...]
-    """Errors of episodes that could not be played (infrastructure, not the policy)."""
+    """Errors of episodes that could not be played to their end (infrastructure, not the policy);
+    `masked` tells those that had begun."""
     unplayable: tuple[Task, ...]
     """The task of each failure."""
     crashes: tuple[EpisodeError, ...] = ()
@@ -76,11 +77,16 @@ class Rollouts:
 
 
 def faults(failures: Sequence[EpisodeError], crashes: Sequence[EpisodeError]) -> list[str]:
-    """Returns a line for the episodes that could not be played and one for those lost to an error
-    at a response, each with its count and commonest reason. Empty if there were none."""
+    """Returns a line for the episodes that could not be played, one for those masked and one for
+    those lost to an error at a response, each with its count and commonest reason. Empty if there
+    were none."""
     lines: list[str] = []
     for errors, became in (
-        (failures, "could not be played"),
+        ([error for error in failures if not error.masked], "could not be played"),
+        (
+            [error for error in failures if error.masked],
+            "masked, because the environment failed through no doing of the policy's",
+        ),
         (crashes, "lost where the environment failed at a response"),
     ):
         if errors:
@@ -214,7 +220,8 @@ def _advance(
     crash: EpisodeError | None = None
     if isinstance(result, EpisodeError):
         if not result.lost:
-            return _Ended(result)
+            masked = EpisodeError(result.task_id, result.reason, result.deadly, masked=True)
+            return _Ended(masked)
         crash, result = result, StepResult(CRASHED, None, valid=False, outcome=-1)
     if isinstance(said, Completion):
         episode.steps.append(_step(episode.observation, said, result))

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rlanything.algorithm.curriculum import direction
 from rlanything.algorithm.signals import TaskSignals
-from rlanything.records import JudgedTrajectory, Sample, Task, Trajectory
+from rlanything.records import Direction, JudgedTrajectory, Sample, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,28 @@ class RolloutGroup:
     """Share of the trajectories that were won."""
     signals: TaskSignals
     unplayable: int = 0
-    """Number of rollouts that could not be played and are missing here."""
+    """Number of rollouts that could not be played to their end and are missing here."""
 
     @property
-    def proven_accuracy(self) -> float:
-        """Accuracy for the curriculum: an unplayable rollout counts as lost."""
+    def bounds(self) -> tuple[float, float]:
+        """Accuracy if the missing rollouts had been lost, and if they had been won."""
         if not self.unplayable:
-            return self.accuracy
+            return self.accuracy, self.accuracy
         won = sum(member.trajectory.outcome == 1 for member in self.judged)
-        return won / (len(self.judged) + self.unplayable)
+        total = len(self.judged) + self.unplayable
+        return won / total, (won + self.unplayable) / total
+
+    def direction(self, alpha_low: float, alpha_high: float) -> Direction | None:
+        """Returns the direction in which the task should move; None if it should stay, or if that
+        depends on missing rollouts."""
+        lowest, highest = self.bounds
+        if_lost = direction(lowest, alpha_low, alpha_high)
+        return if_lost if if_lost == direction(highest, alpha_low, alpha_high) else None
+
+    @property
+    def compares(self) -> bool:
+        """Whether it may train: a single rollout left of several has nothing to compare with."""
+        return len(self.judged) > 1 or not self.unplayable
 
     @property
     def trajectories(self) -> list[Trajectory]:

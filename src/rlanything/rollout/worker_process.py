@@ -45,12 +45,19 @@ class PooledEpisode:
     slot: int = -1
     """The worker's slot that plays it, once it has begun."""
     responses: list[Response] = field(default_factory=list)
-    deaths: int = 0
+    seen: list[str] = field(default_factory=list)
+    """Fingerprints of the answers to the reset and to each response."""
+    faults: int = 0
+    """Faults in a row at the last response, or at the first reset."""
+    failed_replays: int = 0
+    """Replays in a row that failed before the last response."""
     open: bool = False
     awaited: bool = False
     """Whether the pool's caller awaits an answer."""
+    replaying: bool = False
+    """Whether a replay is under way; the last response is sent after it."""
     failure: EpisodeError | None = None
-    """An error during a replay, returned at the episode's next step."""
+    """The error that ended it, returned at the episode's next step."""
 
     def place(self, worker: int, slot: int) -> None:
         """Assigns it to a worker's slot."""
@@ -58,8 +65,17 @@ class PooledEpisode:
         self.slot = slot
         self.open = True
 
-    def replay(self) -> Play:
-        return Play(self.slot, self.task, tuple(self.responses), begin=True)
+    def replay(self) -> Owed:
+        """Returns the play that begins it in a fresh environment and repeats every response that
+        was answered."""
+        self.replaying = bool(self.seen)
+        answered = tuple(self.responses[: len(self.seen) - 1]) if self.seen else ()
+        return Owed(self, Play(self.slot, self.task, answered, begin=True, seen=tuple(self.seen)))
+
+    def last(self, ahead: bool) -> Owed:
+        """Returns the play of its last response."""
+        response = (self.responses[-1],)
+        return Owed(self, Play(self.slot, self.task, response, begin=False, ahead=ahead))
 
 
 @dataclass(slots=True)
@@ -69,8 +85,12 @@ class Owed:
     episode: PooledEpisode
     play: Play
     wanted: bool = True
-    """Whether its answer is awaited; False for a replay that only brings a new worker up to
-    date."""
+    """Whether the pool still plays this episode."""
+
+    @property
+    def replay(self) -> bool:
+        """Whether it only brings a fresh environment up to date."""
+        return bool(self.play.seen)
 
 
 class Launched(Protocol):

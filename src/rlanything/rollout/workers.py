@@ -1,7 +1,8 @@
 """Many episodes at once in a few worker processes; answers are collected together or as they come.
 
 A worker that dies or hangs is replaced and its episodes are replayed from their recorded responses.
-That gives the same observations because episodes are deterministic.
+That gives the same observations because episodes are deterministic. A replay also tells who caused
+a fault: one that comes back at the same response is the policy's.
 """
 
 from __future__ import annotations
@@ -14,11 +15,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from rlanything.domains.base import Domain, DomainError, EpisodeError, Observation, StepResult
+from rlanything.domains.base import (
+    Domain,
+    DomainError,
+    EpisodeError,
+    Observation,
+    StepResult,
+    UnexplainedError,
+)
 from rlanything.domains.registry import DomainSource
 from rlanything.files import replace_file
 from rlanything.records import Task
-from rlanything.rollout.episode_host import Answer, EpisodeHost, Play, Response
+from rlanything.rollout.episode_host import Answer, EpisodeHost, Response, fingerprint
 from rlanything.rollout.worker_process import (
     CLOSE_SECONDS,
     LONGEST_WAIT,
@@ -29,8 +37,9 @@ from rlanything.rollout.worker_process import (
     WorkerProcess,
 )
 
-MAX_DEATHS = 3
-"""Consecutive worker deaths at the same episode after which it is given up."""
+MAX_FAULTS = 3
+"""Faults in a row at one response, or failed replays in a row, after which an episode is given
+up."""
 
 CLOSE_BEHIND_SECONDS = 0.02
 """Extra wait in seconds after an answer, so that fast environments are batched."""
@@ -153,11 +162,12 @@ class EnvironmentPool:
             if episode.awaited:
                 raise ValueError(f"episode {index} has not answered its last response yet")
             episode.responses.append(response)
-            if episode.failure is None:
-                play = Play(episode.slot, episode.task, (response,), begin=False)
-                plays.append(Owed(episode, play))
-            else:
+            if episode.failure is not None:
                 self._settle(episode, episode.failure)
+            elif episode.replaying:
+                episode.awaited = True
+            else:
+                plays.append(episode.last(ahead=True))
         self._play(plays)
 
     def collect(self) -> dict[int, Answer]:
@@ -191,7 +201,7 @@ class EnvironmentPool:
         while self._waiting and self._vacant:
             episode = self._waiting.popleft()
             episode.place(*self._vacant.popleft())
-            begun.append(Owed(episode, episode.replay()))
+            begun.append(episode.replay())
         self._play(begun)
 
     def _taken(self) -> dict[int, Answer]:
@@ -202,19 +212,54 @@ class EnvironmentPool:
         if self._host is not None:
             self._host.announce([owed.play for owed in plays])
         for owed in plays:
-            owed.episode.awaited = True
+            owed.episode.awaited |= not owed.replay
             if self._host is not None:
-                self._settle(owed.episode, self._host.play(owed.play))
+                self._take(owed, self._host.play(owed.play))
             else:
                 self._workers[owed.episode.worker].queue.append(owed)
         for process in self._workers:
             process.hand_over()
 
+    def _take(self, owed: Owed, answer: Answer) -> None:
+        """Hands on the answer to a play, unless the episode has to be replayed first."""
+        episode = owed.episode
+        if owed.replay and not episode.open:
+            return
+        unsure = owed.replay or isinstance(answer, UnexplainedError)
+        if isinstance(answer, EpisodeError) and unsure:
+            self._count_fault(owed, answer.reason)
+            if episode.failure is None:
+                self._play([episode.replay()])
+        elif not owed.replay:
+            self._settle(episode, answer)
+        else:
+            episode.failed_replays, episode.replaying = 0, False
+            if episode.awaited:
+                self._play([episode.last(ahead=False)])
+
+    def _count_fault(self, owed: Owed, reason: str, deadly: bool = False) -> None:
+        """Counts a fault of unknown cause, and gives the episode up after `MAX_FAULTS`: as lost if
+        the fault came back at the same response, else as missing."""
+        episode, task = owed.episode, owed.episode.task.id
+        if owed.replay:
+            episode.failed_replays += 1
+            if episode.failed_replays == MAX_FAULTS:
+                episode.failure = EpisodeError(task, reason)
+        else:
+            episode.faults += 1
+            if episode.faults == MAX_FAULTS:
+                lost = bool(episode.responses)
+                episode.failure = EpisodeError(task, reason, deadly=deadly, lost=lost)
+        if episode.failure is not None and episode.awaited:
+            self._settle(episode, episode.failure)
+
     def _settle(self, episode: PooledEpisode, answer: Answer) -> None:
         over = isinstance(answer, StepResult) and answer.outcome is not None
         if over or isinstance(answer, EpisodeError):
             self._end(episode)
-        episode.awaited = False
+        if not isinstance(answer, EpisodeError):
+            episode.seen.append(fingerprint(answer))
+        episode.faults, episode.awaited = 0, False
         self._answers[episode.index] = answer
         self._keep_images(answer)
 
@@ -256,26 +301,19 @@ class EnvironmentPool:
         if received is None:
             return
         owed, answer = received
-        owed.episode.deaths = self._failed_starts = 0
+        self._failed_starts = 0
         if owed.wanted:
-            self._settle(owed.episode, answer)
-        elif isinstance(answer, EpisodeError):  # the replay failed
-            owed.episode.failure = answer
+            self._take(owed, answer)
 
     def _blame(self, process: WorkerProcess) -> None:
         """Counts a death against the episode whose answer was next; workers answer in order."""
         if process.ready:
-            episode = process.owed[0].episode
-            episode.deaths += 1
-            if episode.deaths == MAX_DEATHS:
-                reason = f"its worker died or hung {MAX_DEATHS} times in a row"
-                lost = bool(episode.responses)
-                episode.failure = EpisodeError(episode.task.id, reason, deadly=True, lost=lost)
-                if episode.awaited:
-                    self._settle(episode, episode.failure)
+            if process.owed[0].wanted:
+                reason = f"its worker died or hung {MAX_FAULTS} times in a row"
+                self._count_fault(process.owed[0], reason, deadly=True)
             return
         self._failed_starts += 1
-        if self._failed_starts == MAX_DEATHS:
+        if self._failed_starts == MAX_FAULTS:
             raise DomainError(
                 f"domain {self._source.name}: its workers die at the start; see their messages"
                 " above, or use 0 workers to play in this process"
@@ -287,9 +325,9 @@ class EnvironmentPool:
         self.restarts += 1
         self._workers[number].end(at_once=True)
         self._workers[number] = self._start(number)
-        # Queued plays need no copy: their responses are part of the replays.
+        # Queued plays need no copy: replays are followed by the last response.
         self._workers[number].queue = [
-            Owed(episode, episode.replay(), wanted=episode.awaited)
+            episode.replay()
             for episode in self._episodes
             if episode.worker == number and episode.open and episode.failure is None
         ]

@@ -214,6 +214,8 @@ FUNNEL_ASKED = 16
 DRIFT = 0.8
 """Cosine distance. Another object and place in a household task give 0.2 to 0.7, another kind of
 task 1.0."""
+MASKED = 0.1
+"""Share of an iteration's rollouts that were masked."""
 ENTROPY_LEFT = 0.1
 """Share of the first iterations' entropy below which samples are nearly always the same."""
 
@@ -312,6 +314,18 @@ def _funnel(past: Past, role: str) -> str | None:
     if accepted + rejected >= FUNNEL_ASKED and not accepted:
         return f"{rejected:.0f} candidates in {lasted} and none was accepted"
     return None
+
+
+def _masked(past: Past, role: str) -> str | None:
+    masked, failures, played = (
+        read(past[-1], f"rollouts/{name}") or 0 for name in ("masked", "failures", "episodes")
+    )
+    if not masked or masked <= MASKED * (played + failures):
+        return None
+    return (
+        f"{masked / (played + failures):.0%} of the {role}'s rollouts were masked: their "
+        "environments failed"
+    )
 
 
 def _drift(past: Past, role: str) -> str | None:
@@ -461,6 +475,13 @@ RULES: Mapping[str, Rule] = {
         "see what was refused and why (table `proposals` of run.sqlite), then try a stronger "
         "{section}.model, more {section}.tries, or another prompt",
         ("rewrites",),
+    ),
+    "masked rollouts": Rule(
+        _masked,
+        "environments failed in the middle of many rollouts, and not by a response",
+        "see the reasons (table `failures` of run.sqlite), then the servers and programs that they "
+        "name, or lower environment.parallel_episodes",
+        ("acts",),
     ),
     "task drift": Rule(
         _drift,

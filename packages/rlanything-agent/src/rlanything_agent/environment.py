@@ -132,9 +132,11 @@ class ProgramEnvironment:
             return
         following = self._conversation.next(self._options.timeout_seconds, wanted)
         if not isinstance(following, Pending):
+            # Only a replay gets here, and the first time the answers led elsewhere.
             raise self._fault(
                 "its agent, played again with the same answers, asked something else; let it "
-                "depend on its task and the answers alone"
+                "depend on its task and the answers alone",
+                unreachable=True,
             )
         self._show(following)
 

@@ -86,6 +86,8 @@ class PageEpisode:
         self._browser = browser
         self._spec = spec
         self._done: list[Action] = []
+        self.began = False
+        """Whether the last browser started the page, before any action."""
         self.ended = False
         """Whether others may have its page: this episode no longer needs it."""
 
@@ -148,6 +150,7 @@ class PageEpisode:
     def _restored_page(self, action: Action | None = None) -> Page:
         """Returns the page in the state in which the episode left it, including the clipboard if
         the episode is about to use it."""
+        self.began = False
         page, kept = self._acquire_page()
         used = any(map(_uses_clipboard, self._done))
         uses = action is not None and _uses_clipboard(action)
@@ -157,8 +160,10 @@ class PageEpisode:
             self._browser.empty_clipboard(self)
         if not kept:
             _reset_page(page, self._spec)
+            self.began = True
             for done in self._done:
                 _carry_out(page, done)
+        self.began = True
         return page
 
     def _acquire_page(self) -> tuple[Page, bool]:
@@ -312,9 +317,10 @@ class MiniWobEnvironment:
         except InvalidAction as reason:
             return self._invalid_step(text, str(reason))
         except BrowserDied as fault:
-            # It also fails in new browsers: the action causes the failure, and loses the episode.
+            # It also fails in new browsers. Actions reach nothing but the page, so they are to
+            # blame if it could be started.
             reason = f"the page failed at {text!r} ({first_line(fault)})"
-            raise EpisodeError(self._task.id, reason, lost=True) from fault
+            raise EpisodeError(self._task.id, reason, lost=self._episode.began) from fault
         if state.done:
             outcome = 1 if state.reward == 1 else -1
             ending = Observation("The task is over.")

@@ -36,6 +36,7 @@ from rlanything_osworld.evaluation import Evaluators, find_python
 from rlanything_osworld.experts import labels, next_action
 from rlanything_osworld.families import FAMILIES
 from rlanything_osworld.goals import NO_HINT, ORDERED, OWN, offered
+from rlanything_osworld.machine import DesktopLost
 from rlanything_osworld.packages import findings
 from rlanything_osworld.provided import (
     NAMESPACES,
@@ -174,8 +175,8 @@ class OSWorld(ScreenDomain):
         if goal not in self._playable:  # a hint does not change whether the task can be done
             try:
                 self._playable[goal] = self._refusal(task)
-            except EpisodeError as fault:  # this may be temporary
-                raise InvalidTask(fault.reason, "unsolvable") from fault
+            except (EpisodeError, DesktopLost) as fault:  # this may be temporary
+                raise InvalidTask(str(fault), "unsolvable") from fault
         refusal = self._playable[goal]
         if refusal is not None:
             raise refusal

@@ -172,6 +172,8 @@ class DesktopEnvironment:
         raise AssertionError
 
     def step(self, response: str) -> StepResult:
+        """Plays a response. Raises `DesktopLost`, which a response or the machine may have caused;
+        the same responses on a fresh desktop tell."""
         self._steps += 1
         notation = self._options.notation
         text = find_action(response, notation)
@@ -179,9 +181,6 @@ class DesktopEnvironment:
             return self._play(text)
         except ImpossibleAction as reason:
             return self._invalid(text, str(reason))
-        except DesktopLost as fault:
-            # The response causes everything that happens in a desktop, including its end.
-            raise EpisodeError(self._task.id, _line(fault), lost=True) from fault
 
     def close(self) -> None:
         """Ends the desktops."""
@@ -224,11 +223,12 @@ class DesktopEnvironment:
 
     def _over(self, text: str, last_action: str) -> StepResult:
         """Scores the desktop. A failure to score counts against the policy, which made what is
-        scored."""
+        scored, unless the desktop was lost."""
         assert self._desktop is not None
         try:
             score = self._tasks.score(self._task.data, self._desktop, last_action)
         except Exception as fault:  # evaluators fail on all kinds of files
+            self._observe(0.0)  # raises DesktopLost if the desktop is gone
             reason = f"the evaluator failed ({type(fault).__name__}: {_line(fault)})"
             raise EpisodeError(self._task.id, reason, lost=True) from fault
         outcome = 1 if as_good(float(score), 1.0) >= 1 else -1

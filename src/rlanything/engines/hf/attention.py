@@ -214,15 +214,17 @@ def attend(
     attention_mask: Tensor | None,
     scaling: float | None = None,
     layout: Layout | None = None,
+    repeated_masks: dict[int, Tensor] | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function that transformers calls in every layer; the layout comes from the
-    decoder's arguments.
+    """The attention function that transformers calls in every layer; the layout and the masks
+    repeated so far come from the decoder's arguments.
 
     Raises `NotImplementedError` for anything beyond scaled dot-product attention."""
     if layout is None:
         if attention_mask is not None and not any(more.get(name) for name in BEYOND_MASKS):
-            return _grouped(query, key, value, attention_mask, scaling), None
+            masks = {} if repeated_masks is None else repeated_masks
+            return _grouped(query, key, value, attention_mask, scaling, masks), None
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, **more
         )
@@ -237,17 +239,27 @@ def attend(
 
 
 def _grouped(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    scaling: float | None,
+    repeated_masks: dict[int, Tensor],
 ) -> Tensor:
     """Computes SDPA [rows, width, heads, dim] with query heads that share a key head as rows of
-    one. Repeating keys, as transformers does, takes three times as long on CPUs."""
+    one. Repeating keys, as transformers does, takes three times as long on CPUs.
+
+    `repeated_masks`: the pass's mask by number of heads in a group, filled by its first layer."""
     rows, heads, width, dim = query.shape
     shared = key.shape[1]
+    group = heads // shared
+    if group not in repeated_masks:
+        repeated_masks[group] = mask.expand(-1, -1, width, -1).repeat(1, 1, group, 1)
     seen = functional.scaled_dot_product_attention(
         query.reshape(rows, shared, -1, dim),
         key,
         value,
-        attn_mask=mask.expand(-1, -1, width, -1).repeat(1, 1, heads // shared, 1),
+        attn_mask=repeated_masks[group],
         scale=scaling,
     )
     # Values may be narrower than keys, hence -1. GPU kernels return positions before heads, so this

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -11,45 +12,63 @@ from rlanything.engines.base import Choices
 
 
 class ChoiceWalker:
-    """Tracks the tokens that may come next."""
+    """Tracks the tokens that may come next.
+
+    The options that are still possible are a range of the sorted options. A tree of dicts would be
+    large enough for the garbage collector to be noticed."""
 
     def __init__(self, choices: Choices) -> None:
         if not all(choices.options) or not choices.options:
             raise ValueError("choices need options, each with a token; leave choices out otherwise")
         self._marker = choices.marker
         self._free_left = choices.free_tokens
-        self._root: dict[int, dict] = {}
-        self._node: dict[int, dict] | None = None
-        for option in choices.options:
-            node = self._root
-            for token in option:
-                node = node.setdefault(token, {})
+        self._options = sorted(choices.options)
+        self._low, self._high = 0, len(self._options)
+        self._depth: int | None = None
+        """Number of tokens after the marker; None before it."""
 
     def allowed(self) -> tuple[int, ...]:
         """Sorted token ids that may come next; empty: the whole vocabulary."""
-        if self._node is not None:
-            return tuple(sorted(self._node))
+        if self._depth is not None:
+            return tuple(dict.fromkeys(self._next_tokens(self._depth)))
         return () if self._free_left > 0 else (self._marker,)
 
     def forced(self) -> Iterator[int]:
         """Yields the tokens that must come next, up to the next choice."""
-        node = self._node
-        if node is None:
+        depth = self._depth
+        if depth is None:
             if self._free_left > 0:
                 return
             yield self._marker
-            node = self._root
-        while len(node) == 1:
-            [(token, node)] = node.items()
-            yield token
+            depth = 0
+        while len(only := set(self._next_tokens(depth))) == 1:
+            yield only.pop()
+            depth += 1
 
     def advance(self, token: int) -> None:
-        if self._node is not None:
-            self._node = self._node[token]
+        """Raises `ValueError` for a token that is not allowed."""
+        depth = self._depth
+        if depth is not None:
+            possible = self._options, token, self._low, self._high
+
+            def next_token(option: tuple[int, ...]) -> int:
+                return option[depth] if len(option) > depth else -1  # -1: the option has ended
+
+            self._low = bisect_left(*possible, key=next_token)
+            self._high = bisect_right(*possible, key=next_token)
+            if self._low == self._high:
+                raise ValueError(f"token {token} is not allowed here")
+            self._depth = depth + 1
         elif token == self._marker:
-            self._node = self._root
+            self._depth = 0
         else:
             self._free_left -= 1
+
+    def _next_tokens(self, depth: int) -> Iterator[int]:
+        """Yields the token after `depth` tokens of each option that goes on, in order."""
+        for option in self._options[self._low : self._high]:
+            if len(option) > depth:
+                yield option[depth]
 
 
 def restricted_logprobs(

@@ -99,13 +99,15 @@ class LanguageModel(ModelText):
         [3, batch, tokens].
 
         `mask`: [batch, 1, tokens, keys], True for keys that a token sees; None: causal."""
+        body = self.decoder if self._vision_tower is None else self.network.base_model
+        arguments = cache_arguments(body, cache)
         if mask is not None:
-            # Convert to additive form once; otherwise every layer would do it.
+            # Convert to additive form and repeat for groups of heads once, not in every layer.
             closed = ~mask.to(self.device)
             mask = closed.new_zeros(closed.shape, dtype=self.network.dtype)
             mask = mask.masked_fill(closed, float("-inf"))
-        body = self.decoder if self._vision_tower is None else self.network.base_model
-        return self._decode(ids, positions, attention_mask=mask, **cache_arguments(body, cache))
+            arguments["repeated_masks"] = {}
+        return self._decode(ids, positions, attention_mask=mask, **arguments)
 
     def trie_hidden_states(self, ids: Tensor, positions: Tensor, ends: np.ndarray) -> Tensor:
         """Returns [nodes, hidden] of a trie in depth-first order; all arguments are [nodes],

@@ -99,8 +99,8 @@ BY_WORLD = {
         ),
         "rollouts/success_if_lost": (
             "share",
-            "success if the rollouts that could not be played had all been lost; only where there "
-            "are any",
+            "success if the rollouts that could not be played to their end had all been lost; only "
+            "where there are any",
         ),
         "rollouts/success_if_won": ("share", "if they had all been won"),
         "rollouts/invalid_share": (
@@ -109,13 +109,18 @@ BY_WORLD = {
         ),
         "rollouts/failures": (
             "episodes",
-            "rollouts that could not be played, through no doing of the policy's (a task that "
-            "cannot be loaded, a sandbox that its machine killed)",
+            "rollouts that could not be played to their end, through no doing of the policy's (a "
+            "task that cannot be loaded, a server that is gone)",
+        ),
+        "rollouts/masked": (
+            "episodes",
+            "those of them that were masked: the environment failed after the first response; only "
+            "where there are any",
         ),
         "rollouts/crashes": (
             "episodes",
-            "rollouts that are lost because the environment failed at a response (raised an error, "
-            "died or hung); only where there are any",
+            "rollouts that are lost because the environment failed at a response, and failed there "
+            "again when the episode was replayed; only where there are any",
         ),
     },
 )
@@ -123,6 +128,7 @@ def rollouts(record: IterationRecord) -> Numbers:
     trajectories = [judged.trajectory for judged in record.judged]
     steps = [step for trajectory in trajectories for step in trajectory.steps]
     crashes, failures = len(record.result.crashes), len(record.result.failures)
+    masked = sum(failure.masked for failure in record.result.failures)
     won = [trajectory.outcome == 1 for trajectory in trajectories]
     bounds = {
         f"rollouts/success_if_{fate}": _mean([*won, *[fate == "won"] * failures])
@@ -135,6 +141,7 @@ def rollouts(record: IterationRecord) -> Numbers:
         "rollouts/invalid_share": _mean([not step.valid for step in steps]),
         "rollouts/failures": failures,
         **(bounds if failures else {}),
+        **({"rollouts/masked": masked} if masked else {}),
         **({"rollouts/crashes": crashes} if crashes else {}),
     }
 

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from rlanything.evaluation.counts import level
 from rlanything.evaluation.intervals import Interval, mean_over_tasks
 from rlanything.evaluation.judge_eval import AGREEING, BAD, GOOD
+from rlanything.evaluation.success import widened
 from rlanything.runs.report.history import History
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import BALANCED, OUTCOME, judge_measures, level_of, success
+
+ACCURACIES = """
+SELECT accuracy, COUNT(*) FROM groups JOIN trajectories USING (iteration, task)
+WHERE iteration = ? AND NOT candidate GROUP BY task ORDER BY task"""
+FAILED = "SELECT 1 FROM failures WHERE iteration = ? LIMIT 1"
+UNPLAYED = """
+SELECT DISTINCT task FROM failures WHERE iteration = ?1
+AND task NOT IN (SELECT task FROM groups WHERE iteration = ?1)
+AND task NOT IN (SELECT task FROM slot_events WHERE iteration = ?1 AND kind = 'rejected')"""
+"""Active tasks without a single rollout that was played to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +112,18 @@ class Curves:
         return Curve(name, held_out, tuple(points))
 
     def _accuracy(self, iteration: int) -> Interval | None:
-        rows = self._store.query(
-            "SELECT accuracy FROM groups WHERE iteration = ? AND NOT candidate ORDER BY task",
-            iteration,
+        """Returns the mean accuracy of the active tasks, with an interval that covers both outcomes
+        of every rollout that is missing."""
+        rows = self._store.query(ACCURACIES, iteration)
+        measured = mean_over_tasks([accuracy for accuracy, _ in rows])
+        if measured is None or not self._store.query(FAILED, iteration):
+            return measured
+        unplayed = len(self._store.query(UNPLAYED, iteration))
+        recipe = json.loads(self._store.fact("recipe") or "{}")
+        total = recipe.get("loop", {}).get("rollouts_per_task", 0)
+        ends = (
+            [s + (fate - s) * max(0, total - n) / max(total, n) for s, n in rows]
+            + [fate] * unplayed
+            for fate in (0.0, 1.0)
         )
-        return mean_over_tasks([accuracy for (accuracy,) in rows])
+        return widened(measured, *map(mean_over_tasks, ends))

@@ -39,7 +39,7 @@ CREATE TABLE proposals (
   iteration INTEGER NOT NULL REFERENCES iterations ON DELETE CASCADE,
   slot TEXT NOT NULL REFERENCES slots, task TEXT REFERENCES tasks, critics TEXT NOT NULL,
   refused TEXT NOT NULL, PRIMARY KEY (iteration, slot)) WITHOUT ROWID;
--- Rollouts that could not be played, and those that were lost by a fault at a response.
+-- Rollouts that could not be played to their end, and those lost by a fault at a response.
 CREATE TABLE failures (
   iteration INTEGER NOT NULL REFERENCES iterations ON DELETE CASCADE,
   task TEXT NOT NULL REFERENCES tasks, reason TEXT NOT NULL);

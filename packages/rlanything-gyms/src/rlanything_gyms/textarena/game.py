@@ -16,7 +16,7 @@ from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.winning import BadReward
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import GameTurn, silenced
-from rlanything_gyms.textarena.opponents import Opponent, listed_moves
+from rlanything_gyms.textarena.opponents import Opponent, OpponentGone, listed_moves
 
 MOST_MOVES = 1000
 """Consecutive opponents' moves after which a game counts as one without a policy turn."""
@@ -134,7 +134,10 @@ class TextArenaGame:
     def _opponents_move(self, player: int) -> str:
         settings = self._settings
         if callable(settings.opponent):
-            return settings.opponent(self._seen[player])
+            try:
+                return settings.opponent(self._seen[player])
+            except OpponentGone as fault:  # no move of the policy's can reach its server
+                raise EpisodeError(self._task_id, str(fault)) from fault
         named = settings.actions if isinstance(settings.actions, tuple) else ()
         moves = listed_moves(self._said[player]) or named
         if not moves:

@@ -59,6 +59,10 @@ def listed_moves(said: str) -> tuple[str, ...]:
     return ()
 
 
+class OpponentGone(RuntimeError):
+    """An opponent's model that cannot be reached; one line that ends with the remedy."""
+
+
 class FrozenModel:
     """A model behind an OpenAI-compatible endpoint, which sees its own side of the game."""
 
@@ -68,6 +72,7 @@ class FrozenModel:
         self._key_variable = key_variable
 
     def __call__(self, seen: str) -> str:
+        """Returns the model's move. Raises `OpponentGone`."""
         import openai
 
         key = os.environ.get(self._key_variable or "", "none")
@@ -78,7 +83,15 @@ class FrozenModel:
         with openai.OpenAI(
             base_url=self._url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES
         ) as client:
-            answer = client.chat.completions.create(
-                model=self._model, messages=messages, temperature=0.0
-            )
+            try:
+                answer = client.chat.completions.create(
+                    model=self._model, messages=messages, temperature=0.0
+                )
+            except (
+                openai.APIConnectionError,
+                openai.InternalServerError,
+                openai.RateLimitError,
+            ) as fault:
+                reason = f"the opponent's model at {self._url} gives no move ({fault})"
+                raise OpponentGone(f"{' '.join(reason.split()):.300}: see to its server") from fault
         return (answer.choices[0].message.content or "").strip()

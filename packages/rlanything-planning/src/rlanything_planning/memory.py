@@ -10,9 +10,9 @@ from rlanything.config.engines import EngineWorkload, MemoryPart
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines.hf.attention import TILE
 from rlanything.learning.scorer import MAX_LOGITS
-from rlanything.planning.architecture import Architecture
-from rlanything.planning.report import PlanSection, Quantity, amount
-from rlanything.planning.workload import RoleWorkload
+from rlanything_planning.architecture import Architecture
+from rlanything_planning.report import PlanSection, Quantity, amount
+from rlanything_planning.workload import RoleWorkload
 
 SIZES = {"float32": (FLOAT32 := 4), "bfloat16": 2}
 """Bytes per number, by the type that a role computes in."""

@@ -29,8 +29,8 @@ def plan(
 ) -> None:
     """Estimate memory, tokens and seconds of a recipe, without its weights and without a GPU."""
     from rlanything.config.recipe import load_recipe
-    from rlanything.planning.plan import make_plan
-    from rlanything.planning.report import render
+    from rlanything_planning.plan import make_plan
+    from rlanything_planning.report import render
 
     loaded = load_recipe(recipe, overrides or [], allow_code=allow_code)
     made = make_plan(loaded, device, count, assume or [])

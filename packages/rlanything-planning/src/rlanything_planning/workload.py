@@ -19,8 +19,8 @@ from rlanything.config.roles import (
 )
 from rlanything.learning.packing import cut
 from rlanything.learning.padding import row_groups
-from rlanything.planning.assumptions import Assumptions
-from rlanything.planning.screenshots import JUDGED
+from rlanything_planning.assumptions import Assumptions
+from rlanything_planning.screenshots import JUDGED
 
 Answer: TypeAlias = tuple[float, float, float]
 """Tokens of a prompt, tokens of prompt and answer, and length of the prefix shared with the

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import JudgeConfig, role_key
-from rlanything.planning.architecture import Architecture, architecture_of
-from rlanything.planning.assumptions import Assumptions, assume
-from rlanything.planning.memory import on_devices, role_memory
-from rlanything.planning.report import Plan, PlanSection, Quantity, brief
-from rlanything.planning.seconds import CAVEAT, CPU, memory_of, rate_of, seconds_of_phases
-from rlanything.planning.traffic import traffic
-from rlanything.planning.workload import RoleWorkload, task_count, workloads
 from rlanything.runs.refusals import check_models
+from rlanything_planning.architecture import Architecture, architecture_of
+from rlanything_planning.assumptions import Assumptions, assume
+from rlanything_planning.memory import on_devices, role_memory
+from rlanything_planning.report import Plan, PlanSection, Quantity, brief
+from rlanything_planning.seconds import CAVEAT, CPU, memory_of, rate_of, seconds_of_phases
+from rlanything_planning.traffic import traffic
+from rlanything_planning.workload import RoleWorkload, task_count, workloads
 
 
 def make_plan(

@@ -7,11 +7,11 @@ from math import ceil
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.planning.architecture import Architecture
-from rlanything.planning.assumptions import Assumptions
-from rlanything.planning.memory import FLOAT32, SIZES
-from rlanything.planning.report import PlanSection, Quantity, amount
-from rlanything.planning.workload import RoleWorkload
+from rlanything_planning.architecture import Architecture
+from rlanything_planning.assumptions import Assumptions
+from rlanything_planning.memory import FLOAT32, SIZES
+from rlanything_planning.report import PlanSection, Quantity, amount
+from rlanything_planning.workload import RoleWorkload
 
 GPUS_A_MACHINE = 8
 

@@ -15,10 +15,10 @@ from rlanything.config.roles import LabellerConfig, LoraSettings, PolicyConfig
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import load_model
 from rlanything.learning.scorer import MAX_LOGITS
-from rlanything.planning.architecture import architecture_of
-from rlanything.planning.memory import LOGIT_COPIES, logits
-from rlanything.planning.plan import make_plan
-from rlanything.planning.report import Plan
+from rlanything_planning.architecture import architecture_of
+from rlanything_planning.memory import LOGIT_COPIES, logits
+from rlanything_planning.plan import make_plan
+from rlanything_planning.report import Plan
 
 HOST = ["environment_seconds=0"]
 

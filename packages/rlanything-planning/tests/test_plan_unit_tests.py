@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import rlanything.planning
+import rlanything_planning
 from helpers.at_least import AtLeast
 from helpers.guess import GUESS
 from helpers.plans import value
@@ -17,17 +17,6 @@ from rlanything.domains.base import EpisodeError, MissingData, Observation, Step
 from rlanything.domains.registry import load_domain
 from rlanything.engines import shipped
 from rlanything.learning.packing import pack
-from rlanything.planning.assumptions import (
-    GROWING,
-    assume,
-    measure,
-    play,
-    prompt_lengths,
-    tokenizer_of,
-)
-from rlanything.planning.plan import make_plan
-from rlanything.planning.report import PlanError
-from rlanything.planning.workload import TrainingWorkload, workloads
 from rlanything.records import (
     Completion,
     JudgedTrajectory,
@@ -39,6 +28,17 @@ from rlanything.records import (
 )
 from rlanything.roles.judges.unit_test import UnitTestJudge
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
+from rlanything_planning.assumptions import (
+    GROWING,
+    assume,
+    measure,
+    play,
+    prompt_lengths,
+    tokenizer_of,
+)
+from rlanything_planning.plan import make_plan
+from rlanything_planning.report import PlanError
+from rlanything_planning.workload import TrainingWorkload, workloads
 
 GROUPS, ROLLOUTS, TESTS = 17, 16, 8
 """Sizes of the recipe below; one group plays a candidate."""
@@ -217,7 +217,7 @@ class WithStandIns(Elsewhere):
 
 
 def test_data_that_are_elsewhere_have_stand_ins(recipe, monkeypatch):
-    name = "rlanything.planning.assumptions.load_domain"
+    name = "rlanything_planning.assumptions.load_domain"
     monkeypatch.setattr(name, lambda *_: WithStandIns())
     assumed = assume(recipe, [])
     assert (
@@ -234,7 +234,7 @@ def test_data_that_cannot_be_used_are_an_error_all_the_same(recipe):
 
 
 def test_without_stand_ins_lengths_can_be_given(recipe, monkeypatch):
-    monkeypatch.setattr("rlanything.planning.assumptions.load_domain", lambda *_: Elsewhere())
+    monkeypatch.setattr("rlanything_planning.assumptions.load_domain", lambda *_: Elsewhere())
     with pytest.raises(PlanError) as raised:
         assume(recipe, ["policy_turn_tokens=3"])
     said = str(raised.value)
@@ -258,7 +258,7 @@ def test_shipped_models_that_are_not_there_are_one_line(recipe, monkeypatch, tmp
 
 
 def test_a_plan_knows_no_domain_by_name():
-    for file in Path(rlanything.planning.__path__[0]).glob("*.py"):
+    for file in Path(rlanything_planning.__path__[0]).glob("*.py"):
         text = file.read_text()
         assert "domain.name ==" not in text
         assert "domain.name !=" not in text

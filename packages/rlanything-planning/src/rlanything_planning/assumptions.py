@@ -31,10 +31,10 @@ from rlanything.engines.hf.cache import shared_length
 from rlanything.engines.hf.damage import reading, rendering
 from rlanything.engines.hf.gguf import find_gguf
 from rlanything.engines.hf.loading import tokenizer_place
-from rlanything.planning.report import PlanError, PlanSection, Quantity
-from rlanything.planning.screenshots import NONE_SHOWN, screenshot_tokens
 from rlanything.records import Completion, JudgedTrajectory, Messages, Step, Task, Trajectory
 from rlanything.seeds import derive
+from rlanything_planning.report import PlanError, PlanSection, Quantity
+from rlanything_planning.screenshots import NONE_SHOWN, screenshot_tokens
 
 TASKS = 8
 CHARACTERS = 3.1

@@ -24,11 +24,11 @@ from rlanything.learning.packing import pack
 from rlanything.learning.sharding import SeatGroup
 from rlanything.learning.shares import Pass, arrange, share
 from rlanything.learning.statistics import Totals
-from rlanything.planning.architecture import Architecture, architecture_of
-from rlanything.planning.memory import held, in_flight
-from rlanything.planning.traffic import exchanged
-from rlanything.planning.workload import RoleWorkload, TrainingWorkload
 from rlanything.records import Completion, Sample
+from rlanything_planning.architecture import Architecture, architecture_of
+from rlanything_planning.memory import held, in_flight
+from rlanything_planning.traffic import exchanged
+from rlanything_planning.workload import RoleWorkload, TrainingWorkload
 
 made_up: Any = load_part("learner_steps.experience")
 SEATS = 4

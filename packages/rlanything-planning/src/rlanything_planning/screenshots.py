@@ -14,7 +14,7 @@ from rlanything.domains.base import Domain
 from rlanything.engines import shipped
 from rlanything.engines.hf.damage import reason_of
 from rlanything.engines.hf.vision_spec import FAMILIES
-from rlanything.planning.architecture import KNOWN, read_config
+from rlanything_planning.architecture import KNOWN, read_config
 
 Tokens: TypeAlias = dict[str, tuple[float, str]]
 NONE_SHOWN = "none is shown"

@@ -23,7 +23,7 @@ from rlanything.engines.hf.loading import DEFAULT_ATTENTION, base_of, check_hub,
 from rlanything.engines.hf.lora import attach, attach_as_in
 from rlanything.engines.hf.model import ModelError
 from rlanything.engines.hf.vision_tower import tower_weights
-from rlanything.planning.report import PlanError
+from rlanything_planning.report import PlanError
 
 _SHAPE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
 _SHAPE += ("num_key_value_heads", "head_dim", "vocab_size", "tie_word_embeddings")

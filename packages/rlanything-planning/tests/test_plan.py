@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoConfig, AutoModelForCausalLM, MixtralConfig
 from typer.testing import CliRunner
 
-import rlanything.planning
+import rlanything_planning
 from helpers.benchmark_module import load_part
 from helpers.guess import GUESS
 from helpers.tiny import tiny_tokenizer
@@ -43,14 +43,14 @@ from rlanything.learning.padding import pad
 from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.shares import Pass
 from rlanything.learning.statistics import Totals
-from rlanything.planning.architecture import KNOWN, Architecture, architecture_of
-from rlanything.planning.assumptions import assume, growth
-from rlanything.planning.memory import activations, cache_bytes_per_token, held, logits
-from rlanything.planning.plan import make_plan
-from rlanything.planning.report import Plan, PlanError, Quantity, amount
-from rlanything.planning.seconds import rate_of
-from rlanything.planning.workload import TrainingWorkload, task_count, workloads
 from rlanything.records import Completion, Message, Messages, Sample, Step, Task
+from rlanything_planning.architecture import KNOWN, Architecture, architecture_of
+from rlanything_planning.assumptions import assume, growth
+from rlanything_planning.memory import activations, cache_bytes_per_token, held, logits
+from rlanything_planning.plan import make_plan
+from rlanything_planning.report import Plan, PlanError, Quantity, amount
+from rlanything_planning.seconds import rate_of
+from rlanything_planning.workload import TrainingWorkload, task_count, workloads
 
 made_up: Any = load_part("learner_steps.experience")
 OBSERVATION, OPENING, RESPONSE = made_up.OBSERVATION, made_up.OPENING, made_up.RESPONSE
@@ -201,8 +201,8 @@ def test_logits_take_what_an_update_holds_of_them_at_its_peak(
 ):
     # Of a layer of 8 numbers beside 20,000 words, logits are all that counts.
     words, rows = 20_000, 256 * chunks
-    for module in ("learning.scorer", "planning.memory"):
-        monkeypatch.setattr(f"rlanything.{module}.MAX_LOGITS", 256 * words)
+    for module in ("rlanything.learning.scorer", "rlanything_planning.memory"):
+        monkeypatch.setattr(f"{module}.MAX_LOGITS", 256 * words)
     shape = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1, "tie_word_embeddings": True}
     config = AutoConfig.for_model("qwen2", vocab_size=words, **shape, **heads)
@@ -602,13 +602,13 @@ def test_the_embedded_engines_memory_has_the_engines_own_limits():
     )
 
 
-@pytest.mark.parametrize("file", sorted(Path(rlanything.planning.__path__[0]).glob("*.py")))
+@pytest.mark.parametrize("file", sorted(Path(rlanything_planning.__path__[0]).glob("*.py")))
 def test_planning_names_no_engine(file):
     assert not re.search(r"(Embedded|VLLM|OpenAI)EngineConfig", file.read_text())
 
 
 def test_a_domain_that_cannot_rewrite_has_no_adapter_in_its_plan() -> None:
-    recipe = load_recipe(GUESS, ["domain={name: 'planning.test_plan:Screens'}"])
+    recipe = load_recipe(GUESS, [f"domain={{name: '{__name__}:Screens'}}"])
     plan = make_plan(recipe, "l4", 1)
     planned = figures(plan)
     assert planned["adapter"].how == "none: this domain cannot rewrite its tasks"
@@ -646,7 +646,7 @@ class Screens(TextDomain):
 
 
 def test_responses_are_counted_in_the_prompts_that_repeat_them_and_in_no_others(recipe):
-    screens_only = load_recipe(recipe, ["domain={name: 'planning.test_plan:Screens'}"])
+    screens_only = load_recipe(recipe, [f"domain={{name: '{__name__}:Screens'}}"])
     chat, screens = assume(recipe, []), assume(screens_only, [])
     for assumed, repeated in ((chat, 1), (screens, 0)):
         assert [assumed.roles[role].quoted for role in ("policy", "judge")] == [repeated] * 2

@@ -14,10 +14,10 @@ import torch
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.planning.architecture import Architecture, random_layer
-from rlanything.planning.assumptions import Assumptions
-from rlanything.planning.report import PlanError, PlanSection, Quantity, amount, brief
-from rlanything.planning.workload import RoleWorkload
+from rlanything_planning.architecture import Architecture, random_layer
+from rlanything_planning.assumptions import Assumptions
+from rlanything_planning.report import PlanError, PlanSection, Quantity, amount, brief
+from rlanything_planning.workload import RoleWorkload
 
 GPUS = {
     "a100-40gb": (19.5e12, 312e12, 40e9),

@@ -17,11 +17,11 @@ from rlanything.domains.base import Capabilities, Image, Observation, StepResult
 from rlanything.domains.text import TextDomain
 from rlanything.engines.hf.model import load_model
 from rlanything.engines.images import noise_png
-from rlanything.planning.architecture import Architecture, architecture_of
-from rlanything.planning.memory import held
-from rlanything.planning.plan import make_plan
-from rlanything.planning.screenshots import tokens_of
 from rlanything.records import Task
+from rlanything_planning.architecture import Architecture, architecture_of
+from rlanything_planning.memory import held
+from rlanything_planning.plan import make_plan
+from rlanything_planning.screenshots import tokens_of
 
 
 @pytest.fixture(scope="module", params=["qwen3_vl", "smolvlm"])
@@ -130,7 +130,7 @@ def recipe_of(folder: Path, *changes: str, observe: str = "image") -> Recipe:
         GUESS,
         [
             *FEW,
-            f"domain={{name: 'planning.test_plan_vision:Pages', options: {{observe: {observe}}}}}",
+            f"domain={{name: '{__name__}:Pages', options: {{observe: {observe}}}}}",
             *(f"policy.model={folder}", f"judge.model={folder}", "policy.decoding=free"),
             *("policy.screenshots=2", "loop.max_steps=4", *changes),
         ],
