@@ -53,7 +53,8 @@ def test_tasks_metrics_and_evaluations_are_by_world(run: Path) -> None:
     with closing(Store(run / "run.sqlite")) as store:
         roots = Counter(slot.partition("/")[0] for (slot,) in store.query("SELECT slot FROM slots"))
         assert roots == {"guess": 3, "wide": 6}
-        metrics, before = store.metrics(1), store.metrics(0)
+        metrics = {name: value or 0.0 for name, value in store.metrics(1).items()}
+        before = store.metrics(0)
         assert metrics["rollouts/episodes/guess"] == 4
         assert metrics["rollouts/episodes/wide"] == 8
         mixed = metrics["rollouts/success/guess"] + 2 * metrics["rollouts/success/wide"]

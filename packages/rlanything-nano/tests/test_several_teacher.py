@@ -88,12 +88,15 @@ def test_a_plan_for_several_worlds_is_large_enough_for_each() -> None:
     assert plan.options["worlds"][1]["options"] == dict(alone[1].options)
 
 
-def test_words_are_swapped_only_where_no_other_world_uses_them() -> None:
+def test_words_are_swapped_only_where_no_other_world_uses_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     teacher = taught_in_both()
     [objects] = teacher.interchangeable()
     assert "mug" in objects
     guess = teacher._teachers["guess"]
-    guess.interchangeable = lambda: [["1", "2"], ["thimble", "quill"]]
+    own = [["1", "2"], ["thimble", "quill"]]
+    monkeypatch.setattr(guess, "interchangeable", lambda: own)
     del teacher._interchangeable
     assert teacher.interchangeable() == [["thimble", "quill"], objects]  # rooms number their places
 
