@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -140,6 +140,16 @@ desktop-arms: osworld ## rewrite benchmarks/osworld-arms.md, osworld-signals.md:
 	  --out runs/desktop --page benchmarks/osworld-arms.md
 	$(BIN)/python benchmarks/signals.py runs/desktop/outcome_only runs/desktop/policy \
 	  runs/desktop/policy_judge runs/desktop/policy_judge_env --out benchmarks/osworld-signals.md
+
+# The models are built first if they are not there.
+two-worlds: setup ## rewrite benchmarks/two-worlds.md: two worlds in one run against each alone, three seeds (hours)
+	test -d models/guess-alfworld/adapter \
+	  || $(BIN)/rlanything nano build --domain guess:Guess,alfworld
+	$(BIN)/rlanything ablate two-worlds --seeds 3 \
+	  --arms "guess_alone:domains.1.weight=0,loop.tasks=256,loop.tasks_per_iteration=16" \
+	  --arms "both:domains.0.weight=1,domains.1.weight=1" \
+	  --arms "alfworld_alone:domains.0.weight=0,loop.tasks=256,loop.tasks_per_iteration=16" \
+	  --out runs/two-worlds --page benchmarks/two-worlds.md
 
 judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
 	$(BIN)/python benchmarks/judges.py elsewhere

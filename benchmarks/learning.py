@@ -275,7 +275,7 @@ def page(
     controls: list[Finished],
     choices: list[str],
 ) -> list[str]:
-    splits = recipe.evaluation.splits
+    splits = recipe.splits
     models = shipped.NAMES.get(recipe.policy.model, Path(recipe.policy.model).parent)
     card = models / "card.json"
     built = f" Nano models: `{json.loads(card.read_text())['command']}`." if card.exists() else ""
@@ -364,7 +364,7 @@ def main() -> None:
     choices = [
         selected(finished, places[finished.name], split, arguments.select)
         for finished in runs[:count]
-        for split in recipe.evaluation.splits
+        for split in recipe.splits
         if arguments.select
     ]
     lines = page(recipe, arguments, runs[:count], runs[count:], choices)
@@ -372,7 +372,7 @@ def main() -> None:
     path = HERE / f"{name}.md"
     path.write_text("\n".join(lines) + sections_of(path), encoding="utf-8")
     stores = {(each.name,): each.store for each in runs}
-    write_curves(HERE / f"{name}.csv", stores, ["run"], recipe.evaluation.splits)
+    write_curves(HERE / f"{name}.csv", stores, ["run"], recipe.splits)
 
 
 if __name__ == "__main__":

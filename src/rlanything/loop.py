@@ -122,10 +122,10 @@ class Loop:
         seeds = {judge: derive(seed, t, judge) for judge in self.judges.judges}
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = self.judges.judge(played.trajectories, seeds, advance)
-        settings = self.recipe.feedback
+        settings = self.pool.feedback_by_world(self.recipe.feedback)
         unplayable = [task.id for task in played.unplayable]
         return grouped(
-            scheduled, judged, lambda group: self.judges.signals(group, settings), unplayable
+            scheduled, judged, lambda group: self.judges.signals(group, settings(group)), unplayable
         )
 
     def _resolve_candidates(
@@ -167,7 +167,7 @@ class Loop:
         parents: list[float] = []
         for group in result.groups:
             slot = self.pool.slot(group.scheduled.slot)
-            wanted = group.direction(settings.alpha_low, settings.alpha_high)
+            wanted = group.direction(*self.pool.bounds(slot.id))
             # Only for sampled tasks (Algorithm 2, line 28), not for a candidate just accepted.
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
             if asked and wanted and slot.usable and sampled:

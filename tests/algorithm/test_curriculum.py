@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -6,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rlanything.algorithm.curriculum import Candidate, Pool, accepts, direction, rejection
+from rlanything.algorithm.curriculum import (
+    Candidate,
+    Pool,
+    WorldSettings,
+    accepts,
+    direction,
+    label_of,
+    rejection,
+)
 from rlanything.records import Direction, Task
 
 LOW, HIGH = 0.2, 0.8
@@ -267,3 +276,56 @@ class PoolLife(RuleBasedStateMachine):
 
 
 TestPoolLife = PoolLife.TestCase
+
+
+def worlds(**weights: float) -> dict[str, WorldSettings]:
+    return {label: WorldSettings(weight, LOW, HIGH, (0, 1)) for label, weight in weights.items()}
+
+
+def drawn(mixed: Pool, count: int, seed: int) -> Counter[str]:
+    slots = mixed.sample(count, np.random.default_rng(seed))
+    assert len({slot.id for slot in slots}) == count
+    return Counter(label_of(slot.id) for slot in slots)
+
+
+def test_worlds_are_sampled_by_their_weight_not_by_their_tasks():
+    tasks = [task(f"x/{i}") for i in range(9)] + [task(f"y/{i}") for i in range(90)]
+    mixed = Pool(tasks, LOW, HIGH, worlds(x=2, y=1))
+    counts = [drawn(mixed, 4, seed)["x"] for seed in range(300)]
+    assert set(counts) == {2, 3}
+    assert np.mean(counts) == pytest.approx(8 / 3, abs=0.1)
+
+
+def test_what_a_world_has_no_tasks_for_goes_to_the_others():
+    tasks = [task("x/0"), *(task(f"y/{i}") for i in range(5)), *(task(f"z/{i}") for i in range(5))]
+    mixed = Pool(tasks, LOW, HIGH, worlds(x=8, y=1, z=1))
+    for seed in range(20):
+        counts = drawn(mixed, 7, seed)
+        assert counts["x"] == 1
+        assert abs(counts["y"] - counts["z"]) <= 2
+    assert drawn(mixed, 11, 0) == {"x": 1, "y": 5, "z": 5}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.floats(0.01, 100)), min_size=2, max_size=5),
+    st.integers(0, 30),
+    st.integers(0, 9),
+)
+def test_a_sample_is_as_large_as_asked_while_tasks_are_free(each, count, seed):
+    tasks = [task(f"w{n}/{i}") for n, (size, _) in enumerate(each) for i in range(size)]
+    if not tasks:
+        return
+    weights = {f"w{n}": weight for n, (_, weight) in enumerate(each)}
+    mixed = Pool(tasks, LOW, HIGH, worlds(**weights))
+    count = min(count, len(tasks))
+    assert sum(drawn(mixed, count, seed).values()) == count
+
+
+def test_each_world_accepts_by_its_own_bounds():
+    lenient = {"x": WorldSettings(1, 0.05, HIGH, (0, 1)), "y": WorldSettings(1, LOW, HIGH, (0, 1))}
+    mixed = Pool([task("x/a"), task("y/a")], LOW, HIGH, lenient)
+    assert (mixed.bounds("x/a"), mixed.bounds("y/a")) == ((0.05, HIGH), (LOW, HIGH))
+    for label in lenient:
+        mixed.propose(f"{label}/a", candidate(f"{label}/a@3"))
+    assert mixed.settle("x/a", 0.125, 4)
+    assert not mixed.settle("y/a", 0.125, 4)

@@ -7,7 +7,7 @@ import re
 
 from helpers.metrics_page import DECLARED, unlisted
 from helpers.paths import ROOT, SOURCE
-from rlanything.algorithm.curriculum import Pool
+from rlanything.algorithm.curriculum import Pool, WorldSettings
 from rlanything.domains.base import EpisodeError
 from rlanything.evaluation.counts import Counts
 from rlanything.evaluation.diagnostics import diagnose
@@ -59,7 +59,7 @@ def writable() -> set[str]:
             crashes=(EpisodeError("t", "it died", lost=True),),
             statistics={"policy": statistics, "judge": statistics},
         ),
-        pool=Pool([Task("t", "do")], 0.2, 0.8),
+        pool=Pool([Task("w/t", "do")], 0.2, 0.8, {"w": WorldSettings(1.0, 0.2, 0.8, (0, 1))}),
         judge_counts={"judge": {"t": shares}},
         usage=usage,
         seconds=dict.fromkeys(phases("loop.py", "runs/session.py", *files), 1.0),

@@ -8,14 +8,17 @@ acc(q') the candidate's own."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import floor
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from rlanything.records import Direction, Task
+from rlanything.algorithm.feedback import FeedbackSettings
+from rlanything.records import Direction, JudgedTrajectory, Task
 
 _FORMAT = 2
 """The version of the pool's JSON; raise it when a change makes old checkpoints unreadable."""
@@ -136,6 +139,19 @@ class _Saved:
 _SAVED = TypeAdapter(_Saved)
 
 
+@dataclass(frozen=True, slots=True)
+class WorldSettings:
+    """Settings of one of several worlds whose tasks share a pool. The ids of its tasks begin with
+    its label and `/`."""
+
+    weight: float
+    """Share of the sampled tasks, relative to the other worlds' weights."""
+    alpha_low: float
+    alpha_high: float
+    policy_window: tuple[float, float]
+    """The policy trains on tasks of this world whose accuracy is in this interval."""
+
+
 class PoolError(ValueError):
     """A pool cannot be used; the message is one line with the remedy."""
 
@@ -143,9 +159,16 @@ class PoolError(ValueError):
 class Pool:
     """All slots. Methods that name a slot raise KeyError if no slot has that id."""
 
-    def __init__(self, roots: Sequence[Task], alpha_low: float, alpha_high: float) -> None:
-        """Makes one slot per root task. Raises ValueError without tasks, on an id that occurs
-        twice, or unless 0 <= alpha_low < alpha_high <= 1."""
+    def __init__(
+        self,
+        roots: Sequence[Task],
+        alpha_low: float,
+        alpha_high: float,
+        worlds: Mapping[str, WorldSettings] = MappingProxyType({}),
+    ) -> None:
+        """Makes one slot per root task; `worlds`: several worlds by label, each with its own
+        bounds. Raises ValueError without tasks, on an id that occurs twice, or unless
+        0 <= alpha_low < alpha_high <= 1."""
         if not 0 <= alpha_low < alpha_high <= 1:
             raise ValueError(
                 f"alpha_low {alpha_low:g}, alpha_high {alpha_high:g}: "
@@ -155,6 +178,7 @@ class Pool:
             raise PoolError("a pool needs at least one task")
         self.alpha_low = alpha_low
         self.alpha_high = alpha_high
+        self.worlds = worlds
         self._slots: dict[str, Slot] = {}
         for root in roots:
             if root.id in self._slots:
@@ -170,9 +194,34 @@ class Pool:
         """Returns the current slot of this id."""
         return self._slots[slot_id]
 
+    def world(self, task_id: str) -> WorldSettings | None:
+        """Returns the settings of a task's world; None if there are not several."""
+        return self.worlds.get(label_of(task_id))
+
+    def feedback_by_world(
+        self, settings: FeedbackSettings
+    ) -> Callable[[Sequence[JudgedTrajectory]], FeedbackSettings]:
+        """Returns a function that gives the settings for the trajectories of one task, whose world
+        may have a window of its own."""
+
+        def of_group(group: Sequence[JudgedTrajectory]) -> FeedbackSettings:
+            world = self.world(group[0].trajectory.task.id)
+            if world is None:
+                return settings
+            return settings.model_copy(update={"policy_window": world.policy_window})
+
+        return of_group
+
+    def bounds(self, slot_id: str) -> tuple[float, float]:
+        """Returns alpha_low and alpha_high of a slot."""
+        own = self.world(slot_id) or self
+        return own.alpha_low, own.alpha_high
+
     def sample(self, count: int, rng: np.random.Generator) -> list[Slot]:
         """Returns `count` different slots to roll out, drawn uniformly; fewer if fewer are free.
         Slots with a pending candidate (Algorithm 2, line 5) and quarantined slots are not sampled.
+        With several worlds each gets its share by weight; the others take what it has no free
+        slots for.
 
         Raises ValueError if the pool has fewer, or if every slot is quarantined."""
         if not 0 <= count <= len(self._slots):
@@ -184,7 +233,19 @@ class Pool:
         if count and not slots and not self.pending():
             raise PoolError("every task is quarantined: fix the environment, then start again")
         count = min(count, len(slots))
-        return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
+        if not self.worlds:
+            return [slots[i] for i in rng.choice(len(slots), size=count, replace=False)]
+        free = {label: [s for s in slots if label_of(s.id) == label] for label in self.worlds}
+        quotas = dict.fromkeys(free, 0)
+        while left := count - sum(quotas.values()):
+            room = {w: each.weight for w, each in self.worlds.items() if quotas[w] < len(free[w])}
+            for label, share in shares(room, left, rng.random()).items():
+                quotas[label] += min(share, len(free[label]) - quotas[label])
+        return [
+            free[label][i]
+            for label, quota in quotas.items()
+            for i in rng.choice(len(free[label]), size=quota, replace=False)
+        ]
 
     def pending(self) -> list[Slot]:
         """Returns the slots with a candidate that waits for its rollouts."""
@@ -241,8 +302,7 @@ class Pool:
                 candidate.direction,
                 candidate.parent_accuracy,
                 accuracy,
-                self.alpha_low,
-                self.alpha_high,
+                *self.bounds(slot_id),
             )
             for accuracy in (candidate_accuracy, candidate_accuracy if highest is None else highest)
         ]
@@ -309,6 +369,24 @@ class Pool:
         except (ValueError, RecursionError) as error:
             raise _damaged(str(error)) from None
         return pool
+
+
+def label_of(task_id: str) -> str:
+    """Returns the label of a task's world, if there are several."""
+    return task_id.partition("/")[0]
+
+
+def shares(weights: Mapping[str, float], count: int, offset: float = 0.5) -> dict[str, int]:
+    """Returns how many of `count` tasks each world gets by its weight. `offset`, in [0, 1), decides
+    how shares are rounded, none by a whole task: on average over offsets each world gets its own
+    share."""
+    total, upper, given = sum(weights.values()), 0.0, 0
+    counts: dict[str, int] = {}
+    for label, weight in weights.items():
+        upper += count * weight / total
+        until = min(floor(upper + offset), count)
+        counts[label], given = until - given, until
+    return counts
 
 
 def _damaged(reason: str) -> PoolError:

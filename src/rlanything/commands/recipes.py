@@ -57,7 +57,12 @@ def _row(name: str, what: str) -> dict[str, str | None]:
         extra = re.search(r"rlanything(\[[\w-]+\])", str(error))
         needs = extra[1] if extra else "see `rlanything train`"
         return {"name": name, "what": what, "domain": None, "needs": needs}
-    return {"name": name, "what": what, "domain": recipe.domain.name, "needs": _needs(recipe)}
+    return {
+        "name": name,
+        "what": what,
+        "domain": " + ".join(recipe.domain.names),
+        "needs": _needs(recipe),
+    }
 
 
 def _needs(recipe: Recipe) -> str:
@@ -65,7 +70,8 @@ def _needs(recipe: Recipe) -> str:
     from rlanything.engines.shipped import NAMES
     from rlanything.plugins import extras_of
 
-    needs = [f"[{extra}]" for extra in extras_of("domain", recipe.domain.name)]
+    extras = [extra for name in recipe.domain.names for extra in extras_of("domain", name)]
+    needs = [f"[{extra}]" for extra in extras]
     shipped = {*NAMES, *recipe.roles}  # a role's model may be that of another
     if any(role.model not in shipped for role in recipe.model_sections):
         needs.append("model")

@@ -70,7 +70,8 @@ def first_problem(error: ValidationError, data: object, *place: str) -> str:
     ):
         message = f"write a list, as [{visible(str(given)):.80}]"
     elif problem["type"] in ("model_type", "dict_type", "model_attributes_type"):
-        named = isinstance(given, str) and key[-1:] in (["domain"], ["engine"])
+        named = key[-1:] in (["domain"], ["engine"]) or key[:-1] == ["domains"]
+        named = named and isinstance(given, str)
         example = f"name: {visible(given):.80}" if named else "key: value"
         message = f"write it in braces, as {{{example}}} (got {reprlib.repr(given)})"
     elif problem["type"] != "unknown_key":
@@ -98,7 +99,8 @@ def _key(problem: ErrorDetails, data: object) -> list[int | str]:
         key.append(problem["loc"][-1])
     elif "key" in (context := problem.get("ctx", {})):  # set by our own validators
         key.append(context["key"])
-    return key
+    listed = key[:3] == ["domain", "options", "worlds"]  # written as `domains`
+    return ["domains", *key[3:]] if listed else key
 
 
 def _written(location: Sequence[int | str], data: Any) -> list[int | str]:

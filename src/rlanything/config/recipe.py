@@ -6,12 +6,10 @@ import copy
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args
 
 from pydantic import (
-    BaseModel,
     Field,
     ValidationError,
     ValidationInfo,
@@ -51,21 +49,21 @@ from rlanything.config.sections import (
 )
 from rlanything.config.shipped import find_recipe, shipped_files, ships_module
 from rlanything.config.trust import (
-    CODE,
-    SECRET,
-    CodeName,
     Trust,
-    check_key,
     is_code,
     limit_to,
-    mappings_in,
     names_in,
     texts,
     trust_of,
 )
+from rlanything.config.worlds import (
+    SEVERAL,
+    DomainConfig,
+    as_one_domain,
+    options_model,
+)
 from rlanything.config.yaml import YamlError, dotted, read_yaml, visible
 from rlanything.files import read_plain
-from rlanything.plugins import PluginError, load_plugin
 
 MOST_BYTES = 1 << 20
 """Largest file of a recipe."""
@@ -74,61 +72,10 @@ METRICS_OF_NO_ROLE = ("evaluation", "rollouts", "seconds", "tasks")
 """First parts of metric names that belong to no role; a role's metrics begin with its name."""
 
 
-class DomainConfig(ConfigSection):
-    name: CodeName
-    """A registered domain (`alfworld`) or `module:Class`."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the domain, which checks them."""
-    module_folder: File | None = None
-    """Folder with the module of `module:Class`; set automatically if that is next to the recipe.
-    Searched last, and only if all code that the recipe names may be imported."""
-
-    @field_validator("options")
-    @classmethod
-    def _trusted(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """Refuses code, commands and secrets that are not allowed, by the types of the domain's
-        options. Other errors in them are reported when the domain is built."""
-        for place, endpoint in mappings_in(options):
-            check_key(dotted([*place, "key_variable"]), endpoint, info)
-        try:
-            _validate_options(info.data.get("name"), options, trust_of(info))
-        except ValidationError as error:
-            if {CODE, SECRET} & {problem["type"] for problem in error.errors()}:
-                raise
-        return options
-
-    @property
-    def code(self) -> list[str]:
-        """Every `module:name` and command that it names."""
-        trust = Trust(code=True, secrets=True)
-        with suppress(ValidationError):
-            _validate_options(self.name, self.options, trust)
-        own = [self.name] if is_code(self.name) else []
-        return [*own, *dict.fromkeys(trust.asked)]
-
-
-def options_model(domain: object) -> type[BaseModel] | None:
-    """Returns the `Options` that the class of a named domain declares; None without any, or if the
-    domain cannot be loaded, which is reported when it is built."""
-    try:
-        model = getattr(load_plugin("domain", str(domain)), "Options", None)
-    except PluginError:
-        return None
-    return model if isinstance(model, type) and issubclass(model, BaseModel) else None
-
-
-def _validate_options(domain: object, options: Mapping[str, Any], trust: Trust) -> None:
-    """Validates only the options that the domain declares: an unknown key would stop pydantic
-    before it reads the others. Raises `ValidationError`."""
-    if options and (model := options_model(domain)):
-        known = {key: value for key, value in options.items() if key in model.model_fields}
-        model.model_validate(known, context=trust)
-
-
 class Recipe(ConfigSection):
     """A run, described completely."""
 
-    short_keys: ClassVar[tuple[str, ...]] = tuple(SHORT_FORM)
+    short_keys: ClassVar[tuple[str, ...]] = (*SHORT_FORM, "domains")
 
     name: str
     """Name of the run; its directory is `runs/<name>` unless `run_dir` is given."""
@@ -270,6 +217,15 @@ class Recipe(ConfigSection):
         return model if model in self.roles and model != self.rewriting else None
 
     @property
+    def splits(self) -> tuple[str, ...]:
+        """The held-out splits; with several worlds those of each world, as `world/split`."""
+        worlds, full = self.domain.worlds, list[str]()
+        for split in self.evaluation.splits:
+            whole = not worlds or split.partition("/")[0] in worlds
+            full += [split] if whole else [f"{world}/{split}" for world in worlds]
+        return tuple(dict.fromkeys(full))
+
+    @property
     def trained_roles(self) -> dict[str, TrainedRoleConfig]:
         """The roles that learn, by name."""
         trained = {n: r for n, r in self.roles.items() if isinstance(r, TrainedRoleConfig)}
@@ -367,7 +323,7 @@ def load_recipe(
         path = find_recipe(source, shipped)
         place, data, folder = visible(path), _read(path), path.parent.resolve()
         limits = limits and path not in shipped.values()
-    data = _overridden(data, overrides)
+    data = as_one_domain(_overridden(data, overrides), place)
     ships = frozenset(ships_module(data.get("domain"), folder))
     typed = _overridden({}, overrides)
     said = frozenset(texts(typed))
@@ -434,13 +390,27 @@ def _read(path: Path) -> dict[str, Any]:
 def _with_neighbours(recipe: Recipe, folder: Path) -> Recipe:
     """Returns the recipe with full paths in place of the domain's files that lie next to its own
     file."""
-    domain, options = recipe.domain, dict(recipe.domain.options)
-    model = options_model(domain.name) if options else None
+    domain = recipe.domain
+    if domain.worlds:
+        worlds = [
+            {**world, "options": _with_paths(world["name"], world.get("options", {}), folder)}
+            for world in domain.options["worlds"]
+        ]
+        options: dict[str, Any] = {"worlds": worlds}
+    else:
+        options = _with_paths(domain.name, domain.options, folder)
+    return recipe.model_copy(update={"domain": domain.model_copy(update={"options": options})})
+
+
+def _with_paths(domain: str, given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Returns a domain's options with full paths of the files that lie in a folder."""
+    options = dict(given)
+    model = options_model(domain) if options else None
     for key, field in model.model_fields.items() if model else ():
         path = options.get(key) if _holds_path(field.annotation) else None
         if isinstance(path, str) and path and (folder / path).exists():
             options[key] = str((folder / path).resolve())
-    return recipe.model_copy(update={"domain": domain.model_copy(update={"options": options})})
+    return options
 
 
 def _holds_path(annotation: object) -> bool:
@@ -491,16 +461,24 @@ def _override(data: dict[str, Any], override: str) -> None:
 
 def _put(data: dict[str, Any], key: str, value: object, shown: str) -> None:
     *parents, last = _place(data, key.split("."))
+    section: Any = data
     for parent in parents:
-        data = data.setdefault(parent, {})
-        if not isinstance(data, dict):
+        if isinstance(section, list) and parent.isdecimal() and int(parent) < len(section):
+            section = section[int(parent)]
+        else:
+            section = section.setdefault(parent, {}) if isinstance(section, dict) else None
+        if not isinstance(section, dict | list):
             raise RecipeError(f"override {shown}: {parent!r} is a value, not a section")
-    data[last] = value
+    if isinstance(section, list):
+        raise RecipeError(f"override {shown}: {parents[-1]!r} is a list: name one of its sections")
+    section[last] = value
 
 
 def _place(data: dict[str, Any], key: list[str]) -> list[str]:
     """Returns the path of a key in data, which may have a role in the short form or under
-    `roles`."""
+    `roles`, and `domains` as the options of one domain."""
+    if key[0] == "domains" and (data.get("domain") or {}).get("name") == SEVERAL:
+        return ["domain", "options", "worlds", *key[1:]]
     if key[0] in SHORT_FORM and key[0] in (data.get("roles") or {}):
         return ["roles", *key]
     if key[0] == "roles" and key[1:2] and key[1] in SHORT_FORM and key[1] in data:

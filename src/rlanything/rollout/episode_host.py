@@ -104,8 +104,8 @@ class EpisodeHost:
             environment = self._environments.get(play.slot)
             if isinstance(environment, AgentEnvironment) and not play.begin and play.ahead:
                 (reply,) = play.responses
-                assert isinstance(reply, Reply)
-                environment.take(reply)
+                if isinstance(reply, Reply):  # in several worlds not all have an agent
+                    environment.take(reply)
 
     def close(self) -> None:
         """Closes all environments. Never raises."""
@@ -117,7 +117,8 @@ class EpisodeHost:
 def _of_task(task: Task, error: EpisodeError) -> EpisodeError:
     """Returns the error with this task's id, even if the environment named another."""
     reason = str(error.reason)
-    if error.task_id != task.id:
+    # A world of several knows its task without its own label.
+    if error.task_id not in (task.id, task.id.partition("/")[2]):
         reason = f"{error.task_id}: {reason}"
     return EpisodeError(task.id, reason, deadly=bool(error.deadly), lost=bool(error.lost))
 

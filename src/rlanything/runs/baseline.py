@@ -12,6 +12,7 @@ from typing import Any
 
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
+from rlanything.config.worlds import PlayedDomain
 from rlanything.engines.base import ModelError
 from rlanything.engines.images import ImageBook
 from rlanything.runs.paths import IMAGES, RECIPE, STORE, RunDirectoryError, run_path
@@ -27,13 +28,21 @@ def beginning(recipe: Recipe) -> dict[str, Any]:
     return {
         "seed": recipe.seed,
         "threads": recipe.threads,
-        "domain": recipe.domain.model_dump(),
+        "domain": recipe.domain.model_dump() | {"options": _played_options(recipe)},
         recipe.acting: recipe.policy.model_dump(exclude=LEARNING),
         **{name: judge.model_dump(exclude=LEARNING) for name, judge in recipe.judges.items()},
         "feedback": recipe.feedback.model_dump(include={"judge_lambda"}),
         "loop": recipe.loop.model_dump(include={"max_steps"}),
         "evaluation": recipe.evaluation.model_dump(exclude={"baseline", "every"}),
     }
+
+
+def _played_options(recipe: Recipe) -> dict[str, Any]:
+    """Returns the options of the domain, of each of several worlds without how it trains."""
+    worlds, played = recipe.domain.worlds, set(PlayedDomain.model_fields)
+    if not worlds:
+        return recipe.domain.options
+    return {label: world.model_dump(include=played) for label, world in worlds.items()}
 
 
 def has_baseline(folder: Path, recipe: Recipe) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from rlanything.algorithm.curriculum import Pool
+from rlanything.algorithm.curriculum import Pool, WorldSettings
 from rlanything.cluster.models import RoleSource
 from rlanything.cluster.open import Models, Trained, open_models
 from rlanything.config.recipe import Recipe, RecipeError
@@ -24,6 +24,7 @@ from rlanything.config.roles import (
 )
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import checked_tasks
+from rlanything.domains.several import Several
 from rlanything.engines.base import Engine, Sampling
 from rlanything.evaluation.labels import Labeller
 from rlanything.plugins import PluginError, load_plugin, make_plugin
@@ -88,10 +89,42 @@ def new_pool(recipe: Recipe, domain: Domain) -> Pool:
     roots = checked_tasks(domain, "train", recipe.loop.tasks, derive(recipe.seed, "roots"))
     if len(roots) < recipe.loop.tasks_per_iteration:
         raise RecipeError(
-            f"loop.tasks_per_iteration: {recipe.loop.tasks_per_iteration}, but {recipe.domain.name}"
-            f" has {len(roots)} tasks to train on: ask for no more"
+            f"loop.tasks_per_iteration: {recipe.loop.tasks_per_iteration}, but "
+            f"{' and '.join(recipe.domain.names)} has {len(roots)} tasks to train on: ask for no "
+            "more"
         )
-    return Pool(roots, recipe.curriculum.alpha_low, recipe.curriculum.alpha_high)
+    curriculum = recipe.curriculum
+    return Pool(roots, curriculum.alpha_low, curriculum.alpha_high, pool_worlds(recipe, domain))
+
+
+def pool_worlds(recipe: Recipe, domain: Domain) -> dict[str, WorldSettings]:
+    """Returns the settings of each world, by label; empty if there are not several. A world that
+    cannot rewrite tasks has bounds that no accuracy crosses.
+
+    Raises `RecipeError` for bounds that are out of order, or change nothing."""
+    settings: dict[str, WorldSettings] = {}
+    for i, (label, world) in enumerate(recipe.domain.worlds.items()):
+        given = [key for key in ("alpha_low", "alpha_high") if getattr(world, key) is not None]
+        rewrites = not isinstance(domain, Several) or (
+            domain.worlds[label].capabilities.rewrites_tasks or recipe.adapter.name != "llm"
+        )
+        if given and not (rewrites and recipe.curriculum.adapt_tasks):
+            why = "curriculum.adapt_tasks is false" if rewrites else "this world cannot do that"
+            raise RecipeError(
+                f"domains.{i}.{given[0]}: tasks of {label} are not rewritten ({why}): leave it out"
+            )
+        low, high = (
+            getattr(recipe.curriculum if getattr(world, key) is None else world, key)
+            for key in ("alpha_low", "alpha_high")
+        )
+        if low >= high:
+            raise RecipeError(
+                f"domains.{i}: alpha_low ({low}) must be below alpha_high ({high}) in {label}"
+            )
+        window = world.policy_window or recipe.feedback.policy_window
+        low, high = (low, high) if rewrites else (0.0, 1.0)
+        settings[label] = WorldSettings(world.weight, low, high, window)
+    return settings
 
 
 def build_components(

@@ -316,7 +316,9 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
         )
     named = {"domain", "domain.name"} & {*override_keys(args.overrides)}
     if not (made_for or args.domain or named):
-        known = ", ".join(name for name in plugin_names("domain") if name != "text")
+        known = ", ".join(
+            name for name in plugin_names("domain") if name not in ("several", "text")
+        )
         raise RecipeError(f"{target.name}: say what it plays with --domain, one of {known}")
     # Any model can choose from the environment's own list of actions, if there is one.
     policy = {"model": target.name, "decoding": "choices", "max_tokens": 64}

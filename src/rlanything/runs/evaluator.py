@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import chain, zip_longest
 
-from rlanything.algorithm.curriculum import Pool
+from rlanything.algorithm.curriculum import Pool, label_of
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import checked_tasks
@@ -33,7 +34,7 @@ class Evaluator:
         self.labeller: Labeller | None = None
         """Labels the steps of the judge's episodes, once; None: the domain's oracle does."""
         settings = recipe.evaluation
-        splits = settings.splits if settings.episodes else ()
+        splits = recipe.splits if settings.episodes else ()
         # Not the run's own seed: runs are compared on the same tasks.
         self._tasks: dict[str, Sequence[Task]] = {
             split: checked_tasks(domain, split, settings.episodes, settings.seed)
@@ -84,8 +85,7 @@ class Evaluator:
             self._progress.log(evaluation_line(iteration, evaluation))
         played: list[Trajectory] = []
         if iteration == 0:
-            played = [t for evaluation in evaluations for t in evaluation.trajectories]
-            played = played[: recipe.evaluation.judged_episodes]
+            played = self._judged(evaluations)
         labels = self._labels(played) if played else store.judge_eval_labels()
         episodes = JudgeEvalSet(played or store.judge_eval_episodes(), labels)
         weight, judge_seed = recipe.feedback.judge_lambda, derive(recipe.seed, "examination")
@@ -129,6 +129,18 @@ class Evaluator:
             progress=self._progress,
             rollouts=rollouts,
         )
+
+    def _judged(self, evaluations: Sequence[Evaluation]) -> list[Trajectory]:
+        """Returns the episodes that judges are evaluated on: the first ones, with several worlds
+        of each world in turn."""
+        played = [t for evaluation in evaluations for t in evaluation.trajectories]
+        if self._recipe.domain.worlds:
+            by_world: dict[str, list[Trajectory]] = defaultdict(list)
+            for trajectory in played:
+                by_world[label_of(trajectory.task.id)].append(trajectory)
+            turns = chain.from_iterable(zip_longest(*by_world.values()))
+            played = [trajectory for trajectory in turns if trajectory is not None]
+        return played[: self._recipe.evaluation.judged_episodes]
 
     def _labels(self, played: Sequence[Trajectory]) -> dict[str, list[int]]:
         """Returns the labels of the steps that the judge will always be evaluated on."""

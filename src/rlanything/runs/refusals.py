@@ -113,5 +113,5 @@ def check_feedback(recipe: Recipe, domain: Domain) -> None:
     if domain.capabilities.judge == "tests" and (changed := on_judged_steps(recipe)):
         raise RecipeError(
             f"feedback.{changed[0]} changes nothing where the judge writes tests, as in "
-            f"{recipe.domain.name}: leave it out"
+            f"{' and '.join(recipe.domain.names)}: leave it out"
         )

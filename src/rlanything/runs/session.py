@@ -24,7 +24,7 @@ from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.episodes import faults
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import take_baseline
-from rlanything.runs.build import RunComponents, build_components, new_pool
+from rlanything.runs.build import RunComponents, build_components, new_pool, pool_worlds
 from rlanything.runs.checkpoint import load_pool, save_checkpoint
 from rlanything.runs.directory import change_recipe, create_run, explain, find_holder, now, run_lock
 from rlanything.runs.evaluator import Evaluator
@@ -165,6 +165,7 @@ class Session:
                 evaluator.warn_of(pool)
             else:
                 pool = load_pool(checkpoint)
+                pool.worlds = pool_worlds(recipe, domain)
                 for role, trained in components.trained_models.items():
                     trained.load_state(checkpoint / role)
             if labels:

@@ -290,7 +290,7 @@ def closing_lines(
 ) -> list[str]:
     """Returns the closing lines: improvement from the first to the latest evaluation, the run's
     directory, and suggestions."""
-    splits = recipe.evaluation.splits
+    splits = recipe.splits
     lines = [_policy_line(recipe.acting, gain) for gain in policy_gains(store, splits)]
     before, after = (store.metrics(iteration) for iteration in first_and_last(store) or (0, 0))
     lines += [

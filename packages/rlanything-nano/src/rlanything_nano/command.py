@@ -21,7 +21,8 @@ def build(
         str,
         typer.Option(
             help="The domain that they are trained for: a registered name, or module:Class for "
-            "your own, which needs an expert and an oracle, and rewrites to teach an adapter."
+            "your own, which needs an expert and an oracle, and rewrites to teach an adapter. "
+            "Several, separated by commas, share the models."
         ),
     ],
     out: Annotated[
@@ -51,8 +52,10 @@ def build(
     from rlanything_nano.making import roles_named
     from rlanything_nano.plans import build as build_models
 
-    see_shipped(domain)
-    out = out or Path("models", domain.rpartition(":")[2].lower())
+    names = domain.split(",")
+    for name in names:
+        see_shipped(name.strip())
+    out = out or Path("models", "-".join(name.rpartition(":")[2].strip().lower() for name in names))
     roles = roles_named(role or (), out)
     progress = Progress(Terminal())
     build_models(domain, seed, out, workers, progress, roles)

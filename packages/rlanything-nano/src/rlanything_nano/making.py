@@ -15,6 +15,7 @@ import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.cluster.models import prepare_torch
+from rlanything.config.worlds import SEVERAL
 from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.progress import Progress
@@ -158,6 +159,9 @@ def measurements(plan: BuildPlan, out: Path, roles: Sequence[RoleName]) -> Itera
         measured = json.loads(card.read_text(encoding="utf-8"))["measured"]
     yield measured
     measured.setdefault("minutes", (time.perf_counter() - begun) / 60)
-    command = f"rlanything nano build --domain {plan.domain} --seed {plan.seed}"
-    content = {"command": command, "plan": asdict(plan), "measured": measured}
+    settings = asdict(plan)
+    worlds = settings.get("options", {}).get("worlds", ()) if plan.domain == SEVERAL else ()
+    domain = ",".join(world["name"] for world in worlds) or plan.domain
+    command = f"rlanything nano build --domain {domain} --seed {plan.seed}"
+    content = {"command": command, "plan": settings, "measured": measured}
     card.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

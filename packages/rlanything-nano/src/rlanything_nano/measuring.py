@@ -7,9 +7,11 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 from rlanything.domains.base import Domain, DomainError, InvalidTask, RewriteRequest
+from rlanything.domains.several import Several
 from rlanything.engines.base import Sampling
 from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel
@@ -31,7 +33,8 @@ def fresh_tasks(domain: Domain, split: str, count: int, seed: int) -> tuple[str,
     try:
         return split, domain.tasks(split, count, seed)
     except DomainError:
-        return ("train", domain.tasks("train", count, seed)) if split == "tune" else (split, ())
+        train = f"{split.removesuffix('tune')}train"
+        return (train, domain.tasks(train, count, seed)) if split.endswith("tune") else (split, ())
 
 
 class BlankBook(ImageBook):
@@ -66,9 +69,12 @@ def measure_policy(
     parallel_episodes: int = 128,
     lockstep: bool = True,
 ) -> dict[str, Any]:
-    """Returns the success rate with its 95% interval, by split and temperature."""
+    """Returns the success rate with its 95% interval, by split and temperature; with several worlds
+    of each."""
     measured: dict[str, Any] = {}
-    for wanted, temperature in (("tune", 1.0), ("tune", 0.5), ("ood", 1.0)):
+    worlds = [f"{label}/" for label in domain.worlds] if isinstance(domain, Several) else [""]
+    for world, (kind, temperature) in product(worlds, (("tune", 1.0), ("tune", 0.5), ("ood", 1.0))):
+        wanted = f"{world}{kind}"
         split, tasks = fresh_tasks(domain, wanted, episodes, derive(seed, "measure"))
         if not tasks:
             continue

@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlanything.config.worlds import SEVERAL
 from rlanything.domains.base import DomainError
 from rlanything.domains.registry import load_domain
 from rlanything.plugins import load_plugin
 from rlanything.progress import Progress
 from rlanything_nano.expert_teacher import ExpertTeacher
 from rlanything_nano.making import ROLES, RoleName
+from rlanything_nano.several_teacher import SeveralTeacher
 from rlanything_nano.step_domains import StepDomainBuilder
 from rlanything_nano.teaching import (
     StepPlan,
@@ -32,8 +34,8 @@ def build(
     progress: Progress,
     roles: Sequence[RoleName] = ROLES,
 ) -> dict[str, Any]:
-    """Builds the nano models of a domain (a registered name or `module:Class`) in the folder `out`
-    and returns the measurements.
+    """Builds the nano models of a domain (a registered name or `module:Class`; several, separated
+    by commas, share the models) in the folder `out` and returns the measurements.
 
     `roles`: roles to build; the others are read from the folder. Raises `PluginError` for an
     unknown domain. Raises `DomainError` for a domain without a teacher that also lacks an expert or
@@ -49,7 +51,8 @@ def build(
     except OSError as error:
         raise DomainError(f"--out {out}: {error.strerror}; name another folder") from error
     if isinstance(teacher, StepTeacher):
-        plan = replace(teacher.plan, seed=seed, domain=domain)
+        several = isinstance(teacher, SeveralTeacher)
+        plan = replace(teacher.plan, seed=seed, domain=SEVERAL if several else domain)
         roles = _teachable(teacher, domain, roles, progress)
         measured = StepDomainBuilder(plan, teacher, out, workers, progress).build(roles)
         for section in recipe_sections(plan, out):
@@ -62,6 +65,8 @@ def build(
 def teacher_of(domain: str) -> StepTeacher | UnitTestTeacher:
     """Returns the teacher of a domain class; without one, a teacher that uses its expert and
     oracle. Raises the same errors as `build`."""
+    if "," in domain:
+        return _of_several([name.strip() for name in domain.split(",")])
     domain_class = load_plugin("domain", domain)
     if not isinstance(domain_class, TaughtDomain):
         made = load_domain(domain, {})
@@ -82,11 +87,27 @@ def teacher_of(domain: str) -> StepTeacher | UnitTestTeacher:
     return teacher
 
 
+def _of_several(names: Sequence[str]) -> SeveralTeacher:
+    """Returns the teacher of models that several domains share. Raises `DomainError`."""
+    teachers: dict[str, StepTeacher] = {}
+    for name in names:
+        teacher = teacher_of(name)
+        if not isinstance(teacher, StepTeacher):
+            raise DomainError(
+                f"domain {name} has a judge that writes tests: build its models alone"
+            )
+        teachers[name] = teacher
+    if len(teachers) < len(names):
+        raise DomainError(f"--domain {','.join(names)}: name each domain once")
+    return SeveralTeacher(teachers)
+
+
 def _teachable(
     teacher: StepTeacher, domain: str, roles: Sequence[RoleName], progress: Progress
 ) -> Sequence[RoleName]:
     """Returns the roles for which the teacher has examples, and reports the others."""
-    if "adapter" not in roles or not isinstance(teacher, ExpertTeacher) or teacher.rewrites:
+    limited = isinstance(teacher, ExpertTeacher | SeveralTeacher)
+    if "adapter" not in roles or not limited or teacher.rewrites:
         return roles
     remedy = "give it rewrites(root, direction), or train with curriculum.adapt_tasks=false"
     if len(roles) == 1:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from rlanything.algorithm.curriculum import label_of
 from rlanything.algorithm.signals import in_window
 from rlanything.evaluation.judge_eval import diagnose_judged
 from rlanything.rollout.groups import RolloutGroup
@@ -74,6 +76,15 @@ USAGE = {
     "ROLE/empty": ("answers", "an endpoint's answers that ended without any text"),
     "ROLE/retries": ("requests", "tries after the first, at an endpoint"),
 }
+BY_WORLD = {
+    **dict.fromkeys(("rollouts/episodes", "rollouts/failures"), "episodes"),
+    "rollouts/steps": "steps",
+    **dict.fromkeys(("rollouts/success", "rollouts/invalid_share"), "share"),
+    **dict.fromkeys(("tasks/active_accuracy", "ROLE/window_share"), "share"),
+    **dict.fromkeys(("tasks/asked", "tasks/proposed", "tasks/accepted", "tasks/rejected"), "slots"),
+    **dict.fromkeys(("JUDGE/outcome_accuracy", "JUDGE/balanced_process_accuracy"), "share"),
+}
+"""Metrics that are also given for each of several worlds, with their units."""
 
 
 @metrics(
@@ -249,7 +260,9 @@ def trained(record: IterationRecord) -> Numbers:
     groups = result.trainable_groups
     episodes = [judged for group in groups for judged in group.judged]
     answers = {result.acting: sum(len(episode.trajectory.steps) for episode in episodes)}
-    windows = {result.acting: _window_share(groups, record.feedback.policy_window)}
+    own = [record.pool.world(group.scheduled.slot) or record.feedback for group in groups]
+    inside = [in_window(g.accuracy, s.policy_window) for g, s in zip(groups, own, strict=True)]
+    windows = {result.acting: _mean(inside)}
     for judge in record.judges:
         scores = [step for episode in episodes for step in episode.scores_by(judge)]
         answers[judge] = sum(map(len, scores))
@@ -261,6 +274,32 @@ def trained(record: IterationRecord) -> Numbers:
         numbers[f"{role}/window_share"] = windows[role]
         numbers[f"{role}/trained_share"] = len(samples) / count if count else None
         numbers[f"{role}/advantage"] = _mean([abs(sample.mean_advantage) for sample in samples])
+    return numbers
+
+
+@metrics(
+    IterationRecord,
+    "Worlds",
+    {f"{name}/WORLD": (unit, f"`{name}` of one world") for name, unit in BY_WORLD.items()},
+    "Only with several worlds (the list `domains` of a recipe).",
+)
+def worlds(record: IterationRecord) -> Numbers:
+    numbers: dict[str, float | None] = {}
+    wanted = {name.partition("/")[2] for name in BY_WORLD}
+    for label in record.pool.worlds:
+        whole = record.result
+        own = replace(
+            whole,
+            groups=[group for group in whole.groups if label_of(group.scheduled.slot) == label],
+            failures=tuple(each for each in whole.failures if label_of(each.task_id) == label),
+            accepted=[slot for slot in whole.accepted if label_of(slot) == label],
+            rejected=[slot for slot in whole.rejected if label_of(slot) == label],
+            proposals=[each for each in whole.proposals if label_of(each.slot) == label],
+        )
+        part = replace(record, result=own)
+        measured = {**rollouts(part), **tasks(part), **judges(part), **trained(part)}
+        given = {name: value for name, value in measured.items() if name.split("/")[1] in wanted}
+        numbers |= {f"{name}/{label}": value for name, value in given.items()}
     return numbers
 
 

@@ -15,8 +15,9 @@ to TensorBoard and, if the recipe says so, to Weights & Biases. A metric without
 episodes, labels without an oracle) is null in the store and left out elsewhere.
 
 ROLE stands for a role of the recipe (`policy`, `judge` or `adapter` unless it names others), JUDGE
-for one that scores, SPLIT for a held-out split such as `in_domain`. A share lies between 0 and 1.
-"Judged steps" are those of the iteration's rollouts; each judge makes m judgements of each.
+for one that scores, SPLIT for a held-out split such as `in_domain`, WORLD for one of several worlds
+(their splits begin with it: `guess/in_domain`). A share lies between 0 and 1. "Judged steps" are
+those of the iteration's rollouts; each judge makes m judgements of each.
 
 This page is written by `python -m rlanything.runs.metrics`. Your own metric is a function of
 an iteration or an evaluation that declares what it measures:

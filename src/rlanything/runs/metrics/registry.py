@@ -15,8 +15,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from rlanything.runs.results import EvaluationRecord, IterationRecord, Numbers
 
-PLACEHOLDERS = dict.fromkeys(("ROLE", "JUDGE", "SPLIT"), r"[\w-]+")
-"""Words in metric names that stand for several values."""
+PLACEHOLDERS = {
+    **dict.fromkeys(("ROLE", "JUDGE", "WORLD"), r"[\w-]+"),
+    "SPLIT": r"[\w-]+(?:/[\w-]+)?",
+}
+"""Words in metric names that stand for several values; a split may begin with its world."""
 
 Record = TypeVar("Record", IterationRecord, EvaluationRecord)
 Function: TypeAlias = Callable[[Any], Numbers]
@@ -27,7 +30,7 @@ class Metric:
     """A metric's name, unit and meaning."""
 
     name: str
-    """`group/quantity`; ROLE, JUDGE and SPLIT stand for several values."""
+    """`group/quantity`; ROLE, JUDGE, SPLIT and WORLD stand for several values."""
     unit: str
     meaning: str
 

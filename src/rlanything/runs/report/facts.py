@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from rlanything.config.worlds import SEVERAL
 from rlanything.runs.directory import find_holder
 from rlanything.runs.report.curves import Curve, Curves
 from rlanything.runs.report.history import Disagreement, History, disagreement
@@ -153,7 +154,7 @@ class Reader:
             name=recipe.get("name", self.directory.name),
             directory=str(self.directory),
             version=described.get("version", ""),
-            domain=recipe.get("domain", {}).get("name", ""),
+            domain=_domain(recipe.get("domain", {})),
             begun=described.get("begun"),
             updated=next(
                 (
@@ -228,3 +229,9 @@ class Reader:
             pending=pending,
             quarantined=query("SELECT COUNT(*) FROM quarantine")[0][0],
         )
+
+
+def _domain(section: Mapping[str, Any]) -> str:
+    """Returns the name of a recipe's domain, or the names of its worlds."""
+    worlds = section.get("options", {}).get("worlds", ()) if section.get("name") == SEVERAL else ()
+    return " + ".join(world["name"] for world in worlds) or section.get("name", "")

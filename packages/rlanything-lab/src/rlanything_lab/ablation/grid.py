@@ -158,7 +158,7 @@ def make_cells(
             made[arm.name] = Cell(arm.name, seed, folder, own, cell, allow_code, before)
         cells += made.values()
     for cell in cells:
-        if not cell.recipe.evaluation.episodes or not cell.recipe.evaluation.splits:
+        if not cell.recipe.evaluation.episodes or not cell.recipe.splits:
             raise GridError(f"{cell.arm}: evaluation is off, so there is nothing to compare")
     _check_effect(cells)
     return cells

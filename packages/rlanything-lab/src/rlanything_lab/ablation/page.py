@@ -47,7 +47,7 @@ def write_page(
     """Writes the page, and the curves next to it as CSV; returns the path of the curves. `stores`:
     by arm and seed; `figure`: shown on the page. The page keeps its `sections_of`."""
     curves = path.with_suffix(".csv")
-    splits = cells[0].recipe.evaluation.splits
+    splits = cells[0].recipe.splits
     write_curves(curves, stores, ["arm", "seed"], splits)
     lines = _lines(results, arms, cells, how)
     if figure is not None:

@@ -168,7 +168,7 @@ def results_of(arms: Sequence[Arm], cells: Sequence[Cell]) -> Results:
         if not cell.finished():
             continue
         with closing(Store(cell.store)) as store:
-            measures = measures or measures_of(store, cell.recipe.evaluation.splits)
+            measures = measures or measures_of(store, cell.recipe.splits)
             own = measured.setdefault(cell.arm, _Measured({}, {}))
             evaluated_iterations = store.evaluated_iterations()
             if evaluated_iterations:
