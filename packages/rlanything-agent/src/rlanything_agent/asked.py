@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from rlanything.domains.base import Image
+from rlanything.domains.requests import TooLong
 from rlanything.records import Messages
 
 PROMPT = "(prompt)"
@@ -41,6 +42,12 @@ class Denial(Exception):
 def misplaced(place: str, fault: str) -> Denial:
     """Returns the refusal of a part of a request; its message begins with the place."""
     return Denial(f"{place}: {fault}", place)
+
+
+def refusal(reason: str) -> Denial:
+    """Returns the policy's refusal of a request."""
+    code = TOO_LONG if isinstance(reason, TooLong) else "invalid_prompt"
+    return Denial(reason, PROMPT, code=code)
 
 
 @dataclass(frozen=True)
