@@ -153,10 +153,9 @@ def _directory(
         return None
     if out is not None:
         return out
-    from rlanything.runs.directory import served_from
-    from rlanything.runs.paths import STORE
+    from rlanything_agent.serving.run_command import policy_served_from
 
-    if Path(policy, STORE).is_file() and served_from(Path(policy)) is not None:
+    if policy_served_from(Path(policy)) is not None:
         return Path(policy)
     raise ServePolicyError("--learn: name the directory that is to keep what it learns with --out")
 

@@ -25,7 +25,7 @@ from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
 from rlanything.runs.build import RunComponents, build_components
 from rlanything.runs.checkpoint import prune, save_checkpoint
-from rlanything.runs.directory import MAY_CHANGE, create_run, day_begun, now, run_lock, served_from
+from rlanything.runs.directory import MAY_CHANGE, create_run, day_begun, now, run_lock
 from rlanything.runs.parts import Parts
 from rlanything.runs.paths import CHECKPOINTS, RECIPE, STORE, run_path
 from rlanything.runs.recovery import last_position
@@ -35,6 +35,8 @@ from rlanything.seeds import derive
 from rlanything_agent.serving.episodes import Update
 
 JOURNAL = "conversations.jsonl"
+BEGUN_FROM = "policy_served_from"
+"""The fact in the store that names the policy with which a directory began."""
 BY_BATCH = (
     "feedback.advantage=leave_one_out",
     "feedback.policy_window=[0, 1]",
@@ -170,7 +172,7 @@ def open_policy(
             if replay is not None:
                 shutil.copyfile(run_path(replay, JOURNAL), out / JOURNAL)
             with closing(Store(out / STORE)) as store:
-                store.describe({"served_from": source.name, "served_by": "serve-policy"})
+                store.describe({BEGUN_FROM: source.name})
             policy.save(0)
             yield policy, 0
 
@@ -218,11 +220,20 @@ def _check_learns(source: PolicySource, recipe: Recipe) -> None:
         )
 
 
+def policy_served_from(directory: Path) -> str | None:
+    """Returns the policy with which a directory began; None if it is no served policy's. Raises
+    `StoreError`."""
+    if not all((directory / name).is_file() for name in (RECIPE, STORE)):
+        return None
+    with closing(Store(directory / STORE)) as store:
+        return store.fact(BEGUN_FROM)
+
+
 def _kept_recipe(source: PolicySource, out: Path) -> Recipe:
     """Returns the recipe of a directory that goes on. Raises `RecipeError` if the command that
     began it was another one."""
-    begun_from = served_from(out) if (out / STORE).is_file() else None
-    if begun_from is None or not (out / RECIPE).is_file():
+    begun_from = policy_served_from(out)
+    if begun_from is None:
         raise RecipeError(f"--out: {out} exists and is no served policy; name a new directory")
     kept = load_recipe(out / RECIPE, allow_code=source.allow_code)
     if source.judged_alone and kept.feedback.policy_reward != "judge":
