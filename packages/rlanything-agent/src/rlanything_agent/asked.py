@@ -73,6 +73,8 @@ class Asked:
     """Whether only the tokens of its prompt are counted."""
     ignored: tuple[str, ...] = ()
     """Fields of the request that have no effect."""
+    kept: Mapping[str, Any] | None = None
+    """The request itself if later ones may refer to its reply; otherwise None."""
     own: Any = None
     """Data with which the dialect writes the reply; it has no influence on the answer."""
 

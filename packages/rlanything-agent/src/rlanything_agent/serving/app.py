@@ -6,6 +6,7 @@ import hmac
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -20,6 +21,7 @@ from starlette.routing import Route
 from rlanything.strict_json import read_json
 from rlanything_agent.asked import Asked, Denial
 from rlanything_agent.conversation import PolicyAnswer, Sent
+from rlanything_agent.dialects.responses import Responses
 from rlanything_agent.endpoint import DIALECTS, Api, Door, body_of, json_reply
 from rlanything_agent.helpers import Helpers
 from rlanything_agent.serving.episodes import Exchange
@@ -89,6 +91,7 @@ class PolicyApi(Api):
         self._keys = keys
         self._local = local
         self._dialects = [kind() for kind in DIALECTS]
+        self._remember()
         self._helpers = Helpers({}, 1.0)
         others = [
             Route("/outcomes", self._outcomes, methods=["POST"]),
@@ -113,6 +116,15 @@ class PolicyApi(Api):
             response.headers["x-rlanything-episode"] = exchange.episode.name
             response.background = BackgroundTask(self._service.heard, exchange)
         return response
+
+    def _remember(self) -> None:
+        """Has the replies from before a restart again, for requests that refer to them."""
+        [responses] = (each for each in self._dialects if isinstance(each, Responses))
+        for exchange in self._service.exchanges():
+            if exchange.request is not None:
+                with suppress(Denial):  # it continues a response of an episode that has ended
+                    asked = responses.read(exchange.request, images=False)
+                    responses.reply(asked, exchange.answers)
 
     async def _outcomes(self, request: Request) -> Response:
         may_teach = self._teaches(request)

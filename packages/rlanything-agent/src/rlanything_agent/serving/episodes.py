@@ -7,7 +7,7 @@ the one that wrote it knew.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,8 @@ class Exchange:
     """Number of updates of the weights that answered."""
     heard: bool = False
     """Whether its client received the answers."""
+    request: Mapping[str, Any] | None = None
+    """The request if later ones may refer to its reply (`Asked.kept`)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -119,6 +121,11 @@ class Episodes:
         return len(self._open)
 
     @property
+    def exchanges(self) -> list[Exchange]:
+        """Exchanges of open episodes, in order."""
+        return [exchange for _, exchange in sorted(self._by_first.items())]
+
+    @property
     def numbers(self) -> list[int]:
         """Numbers of the open episodes."""
         return [*self._open]
@@ -179,6 +186,7 @@ class Episodes:
             "new": [message_line(message) for message in messages[known:]],
             "tools": [] if known else tools,
             "answers": lines,
+            **({} if asked.kept is None else {"request": asked.kept}),
         }
 
     def apply(self, event: Event) -> None:
@@ -212,12 +220,12 @@ class Episodes:
 
     def _continued(self, messages: Messages, marks: Sequence[str]) -> Episode | None:
         """Returns the episode whose chat, with its answer, these messages continue: the longest
-        such chat, of the episode that nobody has continued since if there are several."""
+        such chat. If several episodes had it, the latest that nobody has continued since."""
         for i in reversed(range(len(messages) - 1)):
             found = self._by_end.get(marks[i], ()) if messages[i].role == "assistant" else ()
             if found:
                 waiting = [each for each in found if each.ends[-1] == marks[i]]
-                return (waiting or found)[0]
+                return (waiting or found)[-1]
         return None
 
     def _new_name(self) -> str:
@@ -258,7 +266,7 @@ class Episodes:
             answers.append(PolicyAnswer(said, completion, self.answers))
             self.answers += 1
         sent = Sent(event["body"], event["key"])
-        exchange = Exchange(sent, answers, episode, event["version"])
+        exchange = Exchange(sent, answers, episode, event["version"], request=event.get("request"))
         episode.exchanges.append(exchange)
         self._repeatable[sent.body].append(exchange)
         self._by_first[event["first"]] = exchange

@@ -6,6 +6,7 @@ reads the policy of a run also reads this one. `conversations.jsonl` is its jour
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -125,7 +126,7 @@ class LearningPolicy:
             trained += len(samples)
         for engine in components.engines:
             engine.sync_weights()
-        self.save(number)
+        self.save(self._directory, number)
         kept = recipe.checkpoints
         prune(run_path(self._directory, CHECKPOINTS), kept.keep, kept.every)
         won = sum(episode.outcome == 1 for episode in update.episodes)
@@ -135,10 +136,9 @@ class LearningPolicy:
             f"{len(trajectories)} episodes{said}"
         )
 
-    def save(self, number: int) -> None:
+    def save(self, directory: Path, number: int) -> None:
         """Writes the checkpoint of an update."""
-        assert self._directory is not None
-        folder = run_path(self._directory, CHECKPOINTS)
+        folder = run_path(directory, CHECKPOINTS)
         save_checkpoint(folder, number, self._components.trained_models, None)
 
 
@@ -167,14 +167,35 @@ def open_policy(
         if out is None:
             yield policy, 0
             return
-        create_run(out, recipe, begun)
+        _create(out, source, recipe, policy, begun, replay)
         with run_lock(out):
-            if replay is not None:
-                shutil.copyfile(run_path(replay, JOURNAL), out / JOURNAL)
-            with closing(Store(out / STORE)) as store:
-                store.describe({BEGUN_FROM: source.name})
-            policy.save(0)
             yield policy, 0
+
+
+def _create(
+    out: Path,
+    source: PolicySource,
+    recipe: Recipe,
+    policy: LearningPolicy,
+    begun: str,
+    replay: Path | None,
+) -> None:
+    """Creates the directory with the first checkpoint: all of it appears at once, or nothing."""
+    partial = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
+    try:
+        create_run(partial, recipe, begun)
+        with closing(Store(partial / STORE)) as store:
+            store.describe({BEGUN_FROM: source.name})
+        policy.save(partial, 0)
+        if replay is not None:
+            shutil.copyfile(run_path(replay, JOURNAL), partial / JOURNAL)
+        try:
+            partial.rename(out)
+        except OSError as error:
+            raise RecipeError(f"--out: {out} cannot be made ({error.strerror})") from None
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
 
 
 def _going_on(

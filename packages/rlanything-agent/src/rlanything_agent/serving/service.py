@@ -136,6 +136,11 @@ class PolicyService:
                 "updates_due": len(self._episodes.updates) - self.version,
             }
 
+    def exchanges(self) -> list[Exchange]:
+        """Returns the exchanges of open episodes, in order."""
+        with self._changed:
+            return self._episodes.exchanges
+
     async def ask(self, asked: Asked, sent: Sent, name: str, teaches: bool) -> Exchange | int:
         """Returns the answers to a request, or the number of its prompt's tokens. `name`: of its
         episode; "": see `Episodes.event`. Raises `Denial`."""
