@@ -1,4 +1,4 @@
-"""A served policy learns from the episodes of clients that never heard of it, whatever kills it."""
+"""A served policy learns from the episodes of clients that know nothing of it, whatever kills it."""
 
 from __future__ import annotations
 
