@@ -155,8 +155,10 @@ def open_policy(
     if out is not None and out.exists():
         if replay is not None:
             raise RecipeError(f"--replay: {out} exists already; name a new directory with --out")
+        if (begun_from := policy_served_from(out)) is None:
+            raise RecipeError(f"--out: {out} exists and is no served policy; name a new directory")
         with run_lock(out):  # before it is read: another process may be about to write
-            yield from _going_on(source, out, progress)
+            yield from _going_on(source, begun_from, out, progress)
         return
     recipe, target = source.recipe(out), source.target
     if out is not None:
@@ -199,9 +201,9 @@ def _create(
 
 
 def _going_on(
-    source: PolicySource, out: Path, progress: Progress
+    source: PolicySource, begun_from: str, out: Path, progress: Progress
 ) -> Iterator[tuple[LearningPolicy, int]]:
-    recipe = _kept_recipe(source, out)
+    recipe = _kept_recipe(source, begun_from, out)
     position = last_position(out, progress.log)
     if position.checkpoint is None:
         raise RecipeError(
@@ -250,12 +252,9 @@ def policy_served_from(directory: Path) -> str | None:
         return store.fact(BEGUN_FROM)
 
 
-def _kept_recipe(source: PolicySource, out: Path) -> Recipe:
+def _kept_recipe(source: PolicySource, begun_from: str, out: Path) -> Recipe:
     """Returns the recipe of a directory that goes on. Raises `RecipeError` if the command that
     began it was another one."""
-    begun_from = policy_served_from(out)
-    if begun_from is None:
-        raise RecipeError(f"--out: {out} exists and is no served policy; name a new directory")
     kept = load_recipe(out / RECIPE, allow_code=source.allow_code)
     if source.judged_alone and kept.feedback.policy_reward != "judge":
         raise RecipeError(f"--idle-seconds: {out} learns from outcomes; leave it out")
