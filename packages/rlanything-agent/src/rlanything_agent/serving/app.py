@@ -24,7 +24,7 @@ from rlanything_agent.conversation import PolicyAnswer, Sent
 from rlanything_agent.dialects.responses import Responses
 from rlanything_agent.endpoint import DIALECTS, Api, Door, body_of, json_reply
 from rlanything_agent.helpers import Helpers
-from rlanything_agent.serving.episodes import Exchange
+from rlanything_agent.serving.episodes import Answered
 from rlanything_agent.serving.service import Outcome, PolicyService
 
 MODEL = "policy"
@@ -66,12 +66,12 @@ class _Caller:
 
     def __init__(self, service: PolicyService, name: str, teaches: bool) -> None:
         self._ask = partial(service.ask, name=name, teaches=teaches)
-        self.exchange: Exchange | None = None
+        self.exchange: Answered | None = None
         """The answers that it got."""
 
     async def ask(self, asked: Asked, sent: Sent) -> list[PolicyAnswer]:
         exchange = await self._ask(asked, sent)
-        assert isinstance(exchange, Exchange)
+        assert isinstance(exchange, Answered)
         self.exchange = exchange
         return exchange.answers
 
@@ -110,7 +110,7 @@ class PolicyApi(Api):
     async def _answer(self, request: Request, number: int, count_only: bool = False) -> Response:
         """Returns the reply, with the version and the episode in its headers."""
         response = await super()._answer(request, number, count_only)
-        exchange: Exchange | None = request.state.caller.exchange
+        exchange: Answered | None = request.state.caller.exchange
         if exchange is not None:
             response.headers["x-rlanything-version"] = str(exchange.version)
             response.headers["x-rlanything-episode"] = exchange.episode.name

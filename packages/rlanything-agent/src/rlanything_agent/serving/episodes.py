@@ -34,12 +34,12 @@ UNKNOWN = -1
 
 
 @dataclass(eq=False, slots=True)
-class Exchange:
+class Answered:
     """A request that was answered, while its episode lasts."""
 
     sent: Sent
     answers: list[PolicyAnswer]
-    episode: Episode
+    episode: ServedEpisode
     version: int
     """Number of updates of the weights that answered."""
     heard: bool = False
@@ -49,7 +49,7 @@ class Exchange:
 
 
 @dataclass(eq=False, slots=True)
-class Episode:
+class ServedEpisode:
     """The requests of one episode."""
 
     number: int
@@ -64,7 +64,7 @@ class Episode:
     """Messages of its first request."""
     steps: list[tuple[str, Completion, Said]] = field(default_factory=list)
     """Observation and answer of each step."""
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[Answered] = field(default_factory=list)
     outcome: int | None = None
     """1 or -1; None: only judges score it."""
     reward: float | None = None
@@ -93,26 +93,26 @@ class Update:
     """An update of the policy that the journal says is due."""
 
     number: int
-    episodes: tuple[Episode, ...]
+    episodes: tuple[ServedEpisode, ...]
 
 
 class Episodes:
     """All episodes that have not trained yet."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[int, Episode] = OrderedDict()
-        self._by_name: dict[str, Episode] = {}
-        self._by_end: dict[str, list[Episode]] = defaultdict(list)
+        self._open: OrderedDict[int, ServedEpisode] = OrderedDict()
+        self._by_name: dict[str, ServedEpisode] = {}
+        self._by_end: dict[str, list[ServedEpisode]] = defaultdict(list)
         """Open episodes by the digests of their chats."""
-        self._by_answer: dict[int, Episode] = {}
+        self._by_answer: dict[int, ServedEpisode] = {}
         """Open episodes by the numbers of their answers."""
-        self._repeatable: dict[str, list[Exchange]] = defaultdict(list)
-        """Exchanges of open episodes by the hash of the request's body."""
-        self._by_first: dict[int, Exchange] = {}
+        self._repeatable: dict[str, list[Answered]] = defaultdict(list)
+        """Answered requests of open episodes by the hash of the request's body."""
+        self._by_first: dict[int, Answered] = {}
         self._begun = 0
         self.answers = 0
         """Number of answers so far."""
-        self.ended: list[Episode] = []
+        self.ended: list[ServedEpisode] = []
         """Episodes that ended since the last update."""
         self.updates: list[Update] = []
         """Updates so far; those that are kept have no episodes any more."""
@@ -121,8 +121,8 @@ class Episodes:
         return len(self._open)
 
     @property
-    def exchanges(self) -> list[Exchange]:
-        """Exchanges of open episodes, in order."""
+    def exchanges(self) -> list[Answered]:
+        """Answered requests of open episodes, in order."""
         return [exchange for _, exchange in sorted(self._by_first.items())]
 
     @property
@@ -130,19 +130,19 @@ class Episodes:
         """Numbers of the open episodes."""
         return [*self._open]
 
-    def episode(self, number: int) -> Episode | None:
+    def episode(self, number: int) -> ServedEpisode | None:
         """Returns an open episode; None: there is none with this number."""
         return self._open.get(number)
 
-    def named(self, name: str) -> Episode | None:
+    def named(self, name: str) -> ServedEpisode | None:
         """Returns the open episode with a name; None: there is none."""
         return self._by_name.get(name)
 
-    def answered(self, number: int) -> Episode | None:
+    def answered(self, number: int) -> ServedEpisode | None:
         """Returns the open episode of an answer; None: there is none."""
         return self._by_answer.get(number)
 
-    def earlier(self, sent: Sent) -> Exchange | None:
+    def earlier(self, sent: Sent) -> Answered | None:
         """Returns the exchange that a request repeats; None: it is new. See `Conversation`."""
         same = [each for each in self._repeatable.get(sent.body, ()) if each.sent.key == sent.key]
         unheard = next((each for each in same if not each.heard), None)
@@ -218,14 +218,14 @@ class Episodes:
         """Forgets the episodes of an update that is kept."""
         self.updates[number - 1] = Update(number, ())
 
-    def _continued(self, messages: Messages, marks: Sequence[str]) -> Episode | None:
+    def _continued(self, messages: Messages, marks: Sequence[str]) -> ServedEpisode | None:
         """Returns the episode whose chat, with its answer, these messages continue: the longest
         such chat. If several episodes had it, the latest that nobody has continued since."""
         for i in reversed(range(len(messages) - 1)):
-            found = self._by_end.get(marks[i], ()) if messages[i].role == "assistant" else ()
-            if found:
-                waiting = [each for each in found if each.ends[-1] == marks[i]]
-                return (waiting or found)[-1]
+            same = self._by_end.get(marks[i], ()) if messages[i].role == "assistant" else ()
+            if same:
+                waiting = [each for each in same if each.ends[-1] == marks[i]]
+                return (waiting or same)[-1]
         return None
 
     def _new_name(self) -> str:
@@ -234,12 +234,12 @@ class Episodes:
             number += 1
         return f"episode-{number}"
 
-    def apply_answers(self, event: Event) -> Exchange:
+    def apply_answers(self, event: Event) -> Answered:
         """Takes the line of an exchange, and returns the exchange."""
         number = event["episode"]
         if number == self._begun:
             self._begun += 1
-            episode = Episode(number, event["name"], event["teaches"])
+            episode = ServedEpisode(number, event["name"], event["teaches"])
             self._open[number] = self._by_name[episode.name] = episode
             if len(self._open) > MOST_OPEN:
                 self._close(next(iter(self._open.values())))
@@ -266,13 +266,13 @@ class Episodes:
             answers.append(PolicyAnswer(said, completion, self.answers))
             self.answers += 1
         sent = Sent(event["body"], event["key"])
-        exchange = Exchange(sent, answers, episode, event["version"], request=event.get("request"))
+        exchange = Answered(sent, answers, episode, event["version"], request=event.get("request"))
         episode.exchanges.append(exchange)
         self._repeatable[sent.body].append(exchange)
         self._by_first[event["first"]] = exchange
         return exchange
 
-    def _close(self, episode: Episode) -> None:
+    def _close(self, episode: ServedEpisode) -> None:
         """Removes an episode from the open ones."""
         del self._open[episode.number]
         self._by_name.pop(episode.name, None)

@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rlanything.domains.base import Episode as Asking
-from rlanything.domains.base import Observation
+from rlanything.domains.base import Episode, Observation
 from rlanything.domains.calls import Said
 from rlanything.domains.requests import ModelRequest, PromptTokens, RequestsRefused
 from rlanything.records import Completion, Task
@@ -23,7 +22,7 @@ from rlanything.seeds import derive
 from rlanything.terminal import one_line
 from rlanything_agent.asked import Asked, Denial, refusal
 from rlanything_agent.conversation import MOST_PENDING, Sent
-from rlanything_agent.serving.episodes import Episode, Episodes, Exchange, Update
+from rlanything_agent.serving.episodes import Answered, Episodes, ServedEpisode, Update
 from rlanything_agent.serving.journal import Event, Journal, JournalError
 from rlanything_agent.threads import said_in
 
@@ -40,7 +39,7 @@ class ServedPolicy(Protocol):
     exact: bool
     """Whether an answer must not depend on what was asked before, not even by rounding."""
 
-    def respond(self, episodes: Sequence[Asking], seeds: Sequence[int]) -> list[Completion]: ...
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]: ...
     def release_cache(self) -> None: ...
 
     def update(self, update: Update) -> str:
@@ -64,7 +63,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an episode."""
+    """The outcome of an episode."""
 
     id: str
     """Id of its last answer, or its name."""
@@ -80,7 +79,7 @@ class _Waiting:
     sent: Sent
     name: str
     teaches: bool
-    result: Future[Exchange | int] = field(default_factory=Future)
+    result: Future[Answered | int] = field(default_factory=Future)
     clients: int = 0
     taken: bool = False
 
@@ -136,12 +135,12 @@ class PolicyService:
                 "updates_due": len(self._episodes.updates) - self.version,
             }
 
-    def exchanges(self) -> list[Exchange]:
+    def exchanges(self) -> list[Answered]:
         """Returns the exchanges of open episodes, in order."""
         with self._changed:
             return self._episodes.exchanges
 
-    async def ask(self, asked: Asked, sent: Sent, name: str, teaches: bool) -> Exchange | int:
+    async def ask(self, asked: Asked, sent: Sent, name: str, teaches: bool) -> Answered | int:
         """Returns the answers to a request, or the number of its prompt's tokens. `name`: of its
         episode; "": see `Episodes.event`. Raises `Denial`."""
         if asked.tools and not self._settings.tools:
@@ -162,7 +161,7 @@ class PolicyService:
                     with suppress(ValueError):
                         self._queue.remove(waiting)
 
-    def heard(self, exchange: Exchange) -> None:
+    def heard(self, exchange: Answered) -> None:
         """Notes that a client has the answers. A request with the same body is then a new one."""
         with self._changed:
             if exchange.heard:
@@ -178,15 +177,15 @@ class PolicyService:
         Returns what became of each id. Raises `Denial`."""
         with self._changed:
             self._check_open()
-            ending: dict[Episode, Outcome] = {}
+            ending: dict[ServedEpisode, Outcome] = {}
             places: dict[str, list[str]] = {"taken": [], "ended_before": [], "unknown": []}
-            for each in outcomes:
-                place, episode = self._find(each.id)
-                if episode is not None and ending.setdefault(episode, each) != each:
-                    other = ending[episode]
-                    if (other.outcome, other.reward) != (each.outcome, each.reward):
-                        raise Denial(f"{other.id} and {each.id} are one episode: give one outcome")
-                places[place].append(each.id)
+            for told in outcomes:
+                place, episode = self._find(told.id)
+                if episode is not None:
+                    first = ending.setdefault(episode, told)
+                    if (first.outcome, first.reward) != (told.outcome, told.reward):
+                        raise Denial(f"{first.id} and {told.id} are one episode: give one outcome")
+                places[place].append(told.id)
             ends = [_ended(episode, each.outcome, each.reward) for episode, each in ending.items()]
             try:
                 self._end(ends, [*ending])
@@ -242,10 +241,10 @@ class PolicyService:
     def _entered(self, asked: Asked, sent: Sent, name: str, teaches: bool) -> _Waiting:
         self._check_open()
         requests = [each for each in (*self._answering, *self._queue) if isinstance(each, _Waiting)]
-        for each in requests:
-            again = bool(sent.key) or sent.retry or not each.clients
-            if again and (each.sent.body, each.sent.key) == (sent.body, sent.key):
-                return each
+        for request in requests:
+            again = bool(sent.key) or sent.retry or not request.clients
+            if again and (request.sent.body, request.sent.key) == (sent.body, sent.key):
+                return request
         if sum(each.asked.answers for each in requests) + asked.answers > MOST_PENDING:
             raise Denial(
                 f"more than {MOST_PENDING} answers are waited for: try again later",
@@ -261,7 +260,7 @@ class PolicyService:
         if self._closed:
             raise _stopped()
 
-    def _find(self, name: str) -> tuple[str, Episode | None]:
+    def _find(self, name: str) -> tuple[str, ServedEpisode | None]:
         """Returns what is known of an id, and its episode if that is open."""
         if named := self._episodes.named(name):
             return "taken", named
@@ -272,7 +271,7 @@ class PolicyService:
             return "taken", answered
         return "ended_before" if int(number[1]) < self._episodes.answers else "unknown", None
 
-    def _end(self, ends: Sequence[Event], episodes: Sequence[Episode]) -> None:
+    def _end(self, ends: Sequence[Event], episodes: Sequence[ServedEpisode]) -> None:
         """Ends episodes, and queues the updates that are due."""
         assert self._journal is not None
         every = self._settings.every
@@ -365,7 +364,7 @@ class PolicyService:
     def _record(self, batch: Sequence[_Waiting], completions: Sequence[Completion]) -> None:
         """Writes the answers, then hands them over."""
         rest = iter(completions)
-        exchanges: list[tuple[_Waiting, Exchange]] = []
+        exchanges: list[tuple[_Waiting, Answered]] = []
         events: list[Event] = []
         with self._changed:
             for waiting in batch:
@@ -399,7 +398,7 @@ class PolicyService:
                 self._end([_ended(episode, None, None)], [episode] if episode.teaches else [])
 
 
-def _ended(episode: Episode, outcome: int | None, reward: float | None) -> Event:
+def _ended(episode: ServedEpisode, outcome: int | None, reward: float | None) -> Event:
     if outcome is None and not episode.teaches:
         return {"kind": "forgotten", "episode": episode.number}
     assert reward is None or math.isfinite(reward)
@@ -416,7 +415,7 @@ def _settle(waiting: _Waiting, reason: str) -> None:
         waiting.result.set_exception(refusal(reason))
 
 
-def _as_episode(number: int, waiting: _Waiting) -> Asking:
+def _as_episode(number: int, waiting: _Waiting) -> Episode:
     """Returns a request as the policy is asked."""
     asked = waiting.asked
     request = ModelRequest(
@@ -428,7 +427,7 @@ def _as_episode(number: int, waiting: _Waiting) -> Asking:
         chat_template_kwargs=asked.chat_template_kwargs,
         count_only=asked.count_only,
     )
-    return Asking(f"{number}", Task("", ""), Observation("", asked.choices, None, request))
+    return Episode(f"{number}", Task("", ""), Observation("", asked.choices, None, request))
 
 
 def _stopped() -> Denial:
