@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import signal
@@ -30,6 +31,7 @@ from rlanything_agent.serving.service import PolicyService, ServiceSettings
 
 SETTINGS = ("threads=1", "feedback.policy_reward=outcome", "judge.train=false")
 SETTINGS += ("checkpoints.keep=9",)
+BY_JUDGE = "feedback.policy_reward=judge"
 EVERY = 4
 SAME_KEYS = ("guess", "--learn", "--out", "x", "--key-variable", "ASK")
 SAME_KEYS += ("--outcome-key-variable", "ASK")
@@ -49,7 +51,7 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> None:
         (["guess", "--host", "0.0.0.0"], "anybody who reaches this address could use the policy"),
         (["guess", "--learn", "--out", "x", "--host", "0.0.0.0"], "choose a key"),
         (["guess", "--learn", "--out", "x", "--key-variable", "ASK"], "--learn: give both keys"),
-        (["guess", "--outcome-key-variable", "TEACH"], "--outcome-key-variable: add --learn"),
+        (["guess", "--outcome-key-variable", "TEACH"], "--outcome-key-variable: only for"),
         ([*SAME_KEYS], "it is the key of all clients"),
         (["guess", "--key-variable", "NO_KEY"], "NO_KEY is empty"),
         (["nano-guess"], "nano-guess is no run and no recipe"),
@@ -78,14 +80,15 @@ def weights(directory: Path, number: int) -> str:
 
 @contextmanager
 def served(
-    name: str, out: Path, *settings: str, replay: Path | None = None
+    name: str, out: Path, *settings: str, replay: Path | None = None, judged_alone: bool = False
 ) -> Iterator[PolicyService]:
-    source = PolicySource(name, (*SETTINGS, *settings) if name != str(out) else ())
+    chosen = () if name == str(out) else (*SETTINGS, *settings)
+    source = PolicySource(name, chosen, judged_alone=judged_alone)
     with open_policy(source, out, replay, progress_of(False)) as (policy, version):
         assert policy.reads_calls
         with closing(Journal(out / JOURNAL)) as journal:
-            chosen = ServiceSettings(policy.recipe.seed, EVERY)
-            service = PolicyService(policy, journal, version, chosen, print)
+            serving = ServiceSettings(policy.recipe.seed, EVERY)
+            service = PolicyService(policy, journal, version, serving, print)
             service.catch_up()
             thread = threading.Thread(target=service.run, daemon=True)
             thread.start()
@@ -139,6 +142,14 @@ def test_it_learns_goes_on_and_repeats_bit_for_bit(tmp_path: Path) -> None:
     with served("guess", again, replay=whole) as service:
         assert service.version == 2
     assert weights(again, 2) == weights(whole, 2)
+    # The same conversations without their outcomes: judges alone score them.
+    events = [json.loads(line) for line in (whole / JOURNAL).read_text().splitlines()]
+    unknown = [each | {"outcome": None} if each["kind"] == "ended" else each for each in events]
+    (whole / JOURNAL).write_text("".join(f"{json.dumps(each)}\n" for each in unknown))
+    judged = tmp_path / "judged"
+    with served("guess", judged, BY_JUDGE, replay=whole, judged_alone=True) as service:
+        assert service.version == 2
+    assert weights(judged, 2) not in (weights(judged, 0), weights(whole, 2))
     with (
         pytest.raises(RecipeError, match="was begun with other settings of `roles`"),
         served("guess", parts, "policy.learning_rate=1e-5"),

@@ -307,6 +307,26 @@ def test_a_kill_at_any_moment_changes_no_weights_and_no_answer(tmp_path: Path, h
         assert played_through(tmp_path / f"{kill_at}", kill_at, how) == whole, kill_at
 
 
+def test_clients_with_equal_chats_at_the_same_time_get_their_own_outcomes(tmp_path: Path) -> None:
+    def play(number: int) -> None:
+        for _ in range(3):
+            first = service.ask([user(OPENING)])
+            last = service.ask(follow([user(OPENING)], first, f"I am {number % 2}."))
+            service.end(last.json()["id"], 1 if number % 2 else -1)
+
+    with served(tmp_path, every=6) as service:
+        clients = [threading.Thread(target=play, args=(number,)) for number in range(6)]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join(60)
+        service.ask([user("The end.")])
+        trained = [episode for batch in service.policy.trained for episode in batch]
+        assert len(trained) == 18
+        for _, outcome, steps in trained:
+            assert [seen for seen, _ in steps] == [OPENING, f"I am {max(outcome, 0)}."]
+
+
 def test_a_replay_of_the_journal_makes_the_same_updates(tmp_path: Path) -> None:
     weights, _ = played_through(tmp_path / "lived", None, "")
     (tmp_path / "again").mkdir()

@@ -44,6 +44,8 @@ class Answered:
     """Number of updates of the weights that answered."""
     heard: bool = False
     """Whether its client received the answers."""
+    receiving: int = 0
+    """Number of clients to which the answers are being sent."""
     request: Mapping[str, Any] | None = None
     """The request if later ones may refer to its reply (`Asked.kept`)."""
 
@@ -145,7 +147,7 @@ class Episodes:
     def earlier(self, sent: Sent) -> Answered | None:
         """Returns the exchange that a request repeats; None: it is new. See `Conversation`."""
         same = [each for each in self._repeatable.get(sent.body, ()) if each.sent.key == sent.key]
-        unheard = next((each for each in same if not each.heard), None)
+        unheard = next((each for each in same if not (each.heard or each.receiving)), None)
         if unheard is None and same and (sent.key or sent.retry):
             return same[-1]
         return unheard

@@ -76,6 +76,11 @@ class PolicySource:
         if self.judged_alone:
             learns.append("feedback.policy_reward=judge")
         recipe = target.recipe([*learns, *self.overrides], self.allow_code)
+        if self.judged_alone and recipe.feedback.policy_reward != "judge":
+            raise RecipeError(
+                "feedback.policy_reward: with --idle-seconds there are no outcomes, and judges "
+                "alone score the policy; leave it out"
+            )
         return recipe.model_copy(update={"run_dir": directory})
 
 

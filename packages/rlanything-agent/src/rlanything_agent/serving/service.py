@@ -148,12 +148,17 @@ class PolicyService:
         with self._changed:
             earlier = None if asked.count_only else self._episodes.earlier(sent)
             if earlier is not None:
+                earlier.receiving += 1
                 return earlier
             waiting = self._entered(asked, sent, name, teaches)
             waiting.clients += 1
         try:
             # Shielded: other clients may wait for the same answers.
             return await asyncio.shield(asyncio.wrap_future(waiting.result))
+        except asyncio.CancelledError:  # the client has gone
+            with self._changed:
+                _no_longer_sent(waiting)
+            raise
         finally:
             with self._changed:
                 waiting.clients -= 1
@@ -164,6 +169,7 @@ class PolicyService:
     def heard(self, exchange: Answered) -> None:
         """Notes that a client has the answers. A request with the same body is then a new one."""
         with self._changed:
+            exchange.receiving -= 1
             if exchange.heard:
                 return
             exchange.heard = True
@@ -376,13 +382,14 @@ class PolicyService:
                 )
                 events.append(event)
                 exchange = self._episodes.apply_answers(event)
+                exchange.receiving = waiting.clients
                 self._last[exchange.episode.number] = time.monotonic()
                 exchanges.append((waiting, exchange))
             if self._journal is not None:
                 self._journal.write(*events)
-        for waiting, exchange in exchanges:
-            if not waiting.result.done():
-                waiting.result.set_result(exchange)
+            for waiting, exchange in exchanges:
+                if not waiting.result.done():
+                    waiting.result.set_result(exchange)
 
     def _end_idle(self) -> None:
         """Ends episodes without a request for too long."""
@@ -403,6 +410,14 @@ def _ended(episode: ServedEpisode, outcome: int | None, reward: float | None) ->
         return {"kind": "forgotten", "episode": episode.number}
     assert reward is None or math.isfinite(reward)
     return {"kind": "ended", "episode": episode.number, "outcome": outcome, "reward": reward}
+
+
+def _no_longer_sent(waiting: _Waiting) -> None:
+    """Notes that a client of a request that may be answered has gone."""
+    if waiting.result.done() and not waiting.result.cancelled() and not waiting.result.exception():
+        exchange = waiting.result.result()
+        if isinstance(exchange, Answered):
+            exchange.receiving -= 1
 
 
 def _settle(waiting: _Waiting, reason: str) -> None:
