@@ -234,6 +234,8 @@ def test_it_improves_over_200_games_of_a_client_that_knows_nothing_of_it(tmp_pat
     learning = ["--learn", "--learn-every", "20", "--out", str(served)]
     server = Process("guess", *SETTINGS, *learning)
     guessed(server.address, 200, 7, learns=True)
+    while httpx2.get(f"{server.address}/health").json()["updates_due"]:
+        threading.Event().wait(0.1)
     server.end()
     results: list[list[bool]] = []
     for name in ("guess", str(served)):  # on other numbers, before and after
