@@ -6,6 +6,7 @@ python examples/guess_client.py http://127.0.0.1:8000
 
 import random
 import sys
+import time
 
 import httpx2
 import openai
@@ -45,9 +46,18 @@ def main(address, count=200, seed=7, learns=True):
         last, guessed = play(client, secret)
         won.append(guessed)
         if learns:
-            outcome = {"id": last, "outcome": 1 if guessed else -1}
-            httpx2.post(f"{address}/outcomes", json={"outcomes": [outcome]}).raise_for_status()
+            report(address, {"id": last, "outcome": 1 if guessed else -1})
     return won
+
+
+def report(address, outcome):
+    """Sends an outcome until it has arrived; sending it twice is harmless."""
+    while True:
+        try:
+            httpx2.post(f"{address}/outcomes", json={"outcomes": [outcome]}).raise_for_status()
+            return
+        except httpx2.TransportError:
+            time.sleep(0.5)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,16 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
 
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
+@pytest.fixture(autouse=True)
+def no_server_is_left() -> Iterator[None]:
+    yield
+    while STARTED:
+        STARTED.pop().kill()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -167,6 +177,7 @@ class Process:
         self.process = subprocess.Popen(
             [*words, "--port", port], stderr=subprocess.PIPE, text=True, env={**os.environ}
         )
+        STARTED.append(self.process)
         assert self.process.stderr is not None
         self.said = ""
         while not (found := re.search(r"http://127.0.0.1:\d+", self.said)):
@@ -200,6 +211,7 @@ def test_a_kill_in_the_middle_of_a_game_changes_no_weights(tmp_path: Path) -> No
     playing.start()
     for answers in (5, 11, 17):
         while playing.answers(server.address) < answers:
+            assert playing.is_alive()
             threading.Event().wait(0.01)
         server.end(signal.SIGKILL)
         server = Process(*command, str(killed), port=port)
