@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -121,7 +121,7 @@ def served(folder: Path, **settings: Any) -> Iterator[Service]:
         service.journal.close()
 
 
-def user(text: str) -> dict[str, str]:
+def user(text: str) -> Any:
     return {"role": "user", "content": text}
 
 
@@ -188,7 +188,7 @@ def test_an_address_of_its_own_keeps_a_client_that_rewrites_its_chat_in_one_epis
 
 def test_three_dialects_are_one_episode_and_their_own_clients_read_it(tmp_path: Path) -> None:
     with served(tmp_path, every=1) as service:
-        transport = {"base_url": "http://testserver/v1", "api_key": "none"}
+        transport: dict[str, Any] = {"base_url": "http://testserver/v1", "api_key": "none"}
         plain = openai.OpenAI(**transport, http_client=Bridge(service.client))
         claude = anthropic.Anthropic(
             base_url="http://testserver", api_key="none", http_client=Bridge(service.client)
@@ -246,7 +246,7 @@ def test_a_response_can_be_continued_after_a_kill(tmp_path: Path) -> None:
         assert reply.headers["x-rlanything-episode"] == "episode-0"
 
 
-def games(said: list[str]) -> Iterator[tuple[Any, ...]]:
+def games(said: list[str]) -> Generator[tuple[Any, ...], Any, None]:
     """Yields the operations of a client that plays four games, and gets what came of each."""
     for number in range(4):
         chat: list[Any] = [user(OPENING)]
