@@ -182,7 +182,7 @@ def _recipe(path: Path, allow_code: bool) -> Finding:
 
 
 def _lock(directory: Path) -> list[Finding]:
-    from rlanything.runs.directory import find_holder, served_from
+    from rlanything.runs.directory import find_holder, served_again
     from rlanything.runs.store.database import StoreError
 
     holder = find_holder(directory)
@@ -193,8 +193,7 @@ def _lock(directory: Path) -> list[Finding]:
     else:
         again = f"rlanything resume {typed(directory)}"
         with suppress(StoreError):  # reported by the check of the store
-            if served_from(directory) is not None:
-                again = f"rlanything serve --learn --judge {typed(directory)}"
+            again = served_again(directory) or again
         text = f"process {holder.pid} was killed or crashed; continue with `{again}`"
     return [Finding("lock", "ok", text)]
 

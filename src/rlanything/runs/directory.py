@@ -126,11 +126,10 @@ def check_run(directory: Path) -> None:
 
 def existing(directory: Path) -> RecipeError:
     """Returns the error of a new run whose directory exists already."""
-    again = f"rlanything resume {typed(directory)}"
-    remedy = f"continue it with `{again}`, or choose another with run_dir=PATH"
+    remedy = f"continue it with `rlanything resume {typed(directory)}`, or choose another with "
+    remedy += "run_dir=PATH"
     with suppress(StoreError):
-        if (directory / STORE).is_file() and served_from(directory) is not None:
-            again = f"rlanything serve --judge {typed(directory)} --learn"
+        if again := served_again(directory):
             remedy = f"go on with `{again}`, or choose another"
     return RecipeError(f"run directory {directory} exists already; {remedy}")
 
@@ -211,23 +210,22 @@ def day_begun(directory: Path) -> datetime:
         return datetime.fromisoformat(begun)
 
 
-def served_from(directory: Path) -> str | None:
-    """Returns the judge with which `rlanything serve` began a directory of a learning judge; None
-    for the directory of a training run. Raises `StoreError`."""
+def served_again(directory: Path) -> str | None:
+    """Returns the command with which a directory of a served model goes on; None for that of a
+    training run. Raises `StoreError`."""
     with closing(Store(directory / STORE)) as store:
-        return store.fact("served_from")
+        for fact, by in (("served_from", "serve --judge"), ("policy_served_from", "serve-policy")):
+            if store.fact(fact) is not None:
+                return f"rlanything {by} {typed(directory)} --learn"
 
 
 def check_resumable(directory: Path) -> None:
-    """Raises what `check_run` raises, `RecipeError` for the directory of a served judge, and
+    """Raises what `check_run` raises, `RecipeError` for the directory of a served model, and
     `StoreError` for a run of an older version."""
     check_run(directory)
+    if again := served_again(directory):
+        raise RecipeError(f"{directory} holds a served model: go on with `{again}`")
     with closing(Store(directory / STORE)) as store:
-        if store.fact("served_from") is not None:
-            raise RecipeError(
-                f"{directory} has a judge that was served, and no run: it goes on with "
-                f"`rlanything serve --judge {typed(directory)} --learn`"
-            )
         store.check_writable()
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from rlanything.domains.base import Image
+from rlanything.domains.requests import TooLong
 from rlanything.records import Messages
 
 PROMPT = "(prompt)"
@@ -43,6 +44,12 @@ def misplaced(place: str, fault: str) -> Denial:
     return Denial(f"{place}: {fault}", place)
 
 
+def refusal(reason: str) -> Denial:
+    """Returns the policy's refusal of a request."""
+    code = TOO_LONG if isinstance(reason, TooLong) else "invalid_prompt"
+    return Denial(reason, PROMPT, code=code)
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request to the policy."""
@@ -66,6 +73,8 @@ class Asked:
     """Whether only the tokens of its prompt are counted."""
     ignored: tuple[str, ...] = ()
     """Fields of the request that have no effect."""
+    kept: Mapping[str, Any] | None = None
+    """The request itself if later ones may refer to its reply; otherwise None."""
     own: Any = None
     """Data with which the dialect writes the reply; it has no influence on the answer."""
 

@@ -1,4 +1,4 @@
-"""The endpoint for programs of this process: three dialects, with one key per episode."""
+"""The API in three dialects, and its endpoint for programs of this process: one key per episode."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import secrets
 import socket
 import tempfile
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 import openai
@@ -22,11 +23,11 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from rlanything.strict_json import read_json
 from rlanything_agent.asked import Asked, Denial
-from rlanything_agent.conversation import Conversation, Sent
+from rlanything_agent.conversation import Conversation, PolicyAnswer, Sent
 from rlanything_agent.dialects.base import Dialect, model_list
 from rlanything_agent.dialects.chat import ChatCompletions
 from rlanything_agent.dialects.messages import AnthropicMessages
@@ -43,12 +44,19 @@ episodes."""
 _BACKLOG = 512
 
 
+class Asking(Protocol):
+    """A policy as the server asks it."""
+
+    async def ask(self, asked: Asked, sent: Sent) -> list[PolicyAnswer]: ...
+    async def count(self, asked: Asked, sent: Sent) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The access that the key of one episode grants."""
+    """The access that a key grants."""
 
     key: str
-    conversation: Conversation
+    policy: Asking
     models: Sequence[str]
     """The names that the policy answers to."""
     helpers: Helpers
@@ -56,6 +64,8 @@ class Door:
     """Whether the policy is shown images."""
     dialects: Sequence[Dialect] = field(default_factory=lambda: [kind() for kind in DIALECTS])
     """One of each kind; Responses keeps those of the episode."""
+    any_name: bool = False
+    """Whether the policy answers to all other names too."""
 
     @property
     def most_bytes(self) -> int:
@@ -63,27 +73,74 @@ class Door:
         return MOST_BYTES_WITH_IMAGES if self.images else MOST_BYTES
 
 
-class AgentEndpoint:
+class Api(ABC):
+    """The three dialects as an application; a subclass decides who may ask which policy."""
+
+    def __init__(
+        self,
+        prefixes: Sequence[str] = ("",),
+        others: Sequence[BaseRoute] = (),
+        retried: bool = False,
+    ) -> None:
+        """`prefixes`: of the API's paths. `others`: further routes. `retried`: whether clients may
+        repeat a request after a refusal that may pass."""
+        routes = [*others]
+        for prefix in prefixes:
+            routes.append(Route(f"{prefix}/v1/models", self._models, methods=["GET"]))
+            for number, kind in enumerate(DIALECTS):
+                answer = partial(self._answer, number=number)
+                routes.append(Route(f"{prefix}{kind.path}", answer, methods=["POST"]))
+                if kind.counting_path is not None:
+                    count = partial(self._answer, number=number, count_only=True)
+                    path = f"{prefix}{kind.counting_path}"
+                    routes.append(Route(path, count, methods=["POST"]))
+        handlers: dict[Any, Callable[..., Awaitable[Response]]] = {
+            Denial: partial(_refused, retried=retried),
+            HTTPException: _no_such_place,
+        }
+        self.app = Starlette(routes=routes, exception_handlers=handlers)
+
+    @abstractmethod
+    def _door(self, request: Request) -> Door:
+        """Returns what a request has access to. Raises `Denial`."""
+
+    async def _models(self, request: Request) -> Response:
+        door = self._door(request)
+        return json_reply(model_list([*door.models, *door.helpers.names]))
+
+    async def _answer(self, request: Request, number: int, count_only: bool = False) -> Response:
+        """Returns the reply in the dialect of this number."""
+        door = self._door(request)
+        dialect = door.dialects[number]
+        data = await body_of(request, door.most_bytes)
+        read = partial(_read, data, door, dialect, count_only)
+        asked = await asyncio.to_thread(read) if len(data) > _QUICKLY_READ else read()
+        if not isinstance(asked, Asked):
+            path = request.url.path.removeprefix("/v1")
+            helping = door.helpers.answer(asked["model"], path, asked, door.models)
+            return await _unless_gone(request, helping)
+        headers = request.headers
+        body = hashlib.sha256(f"{request.url.path}\n".encode())
+        body.update(data)
+        sent = Sent(
+            body.hexdigest(),
+            headers.get("idempotency-key", ""),
+            headers.get("x-stainless-retry-count", "0") != "0",
+        )
+        replying = _replied(door.policy, dialect, asked, sent, headers.keys())
+        return await _unless_gone(request, replying)
+
+
+class AgentEndpoint(Api):
     """A server on 127.0.0.1 and on a unix socket, started on first use. Programs of this process
     reach it without either."""
 
     def __init__(self) -> None:
-        self._doors: dict[str, Door] = {}
+        super().__init__()
+        self._doors: dict[str, tuple[Conversation, Door]] = {}
         self._lock = threading.Lock()
         self._url: str | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        routes = [Route("/v1/models", self._models, methods=["GET"])]
-        for number, kind in enumerate(DIALECTS):
-            answer = partial(self._answer, number=number)
-            routes.append(Route(kind.path, answer, methods=["POST"]))
-            if kind.counting_path is not None:
-                count = partial(self._answer, number=number, count_only=True)
-                routes.append(Route(kind.counting_path, count, methods=["POST"]))
-        handlers: dict[Any, Callable[..., Awaitable[Response]]] = {
-            Denial: _refused,
-            HTTPException: _no_such_place,
-        }
-        self.app = Starlette(routes=routes, exception_handlers=handlers)
         # One shared client: creating one can take longer than an answer.
         self._client = openai.AsyncOpenAI(
             api_key="none",
@@ -104,13 +161,14 @@ class AgentEndpoint:
     ) -> Door:
         """Opens access for a program until `shut` is called, and returns it."""
         door = Door(f"sk-{secrets.token_hex(16)}", conversation, models, helpers, images)
-        self._doors[door.key] = door
+        self._doors[door.key] = conversation, door
         return door
 
     def shut(self, door: Door) -> None:
         """Ends a program's access; its further requests are refused."""
-        door.conversation.close()
-        self._doors.pop(door.key, None)
+        if opened := self._doors.pop(door.key, None):
+            conversation, _ = opened
+            conversation.close()
 
     def client(self, door: Door) -> openai.AsyncOpenAI:
         """Returns a client for a coroutine of this process. It needs no network. Its `base_url` is
@@ -154,41 +212,15 @@ class AgentEndpoint:
 
     def _door(self, request: Request) -> Door:
         _, _, key = request.headers.get("authorization", "").partition(" ")
-        door = self._doors.get(key) or self._doors.get(request.headers.get("x-api-key", ""))
-        if door is None:
+        opened = self._doors.get(key) or self._doors.get(request.headers.get("x-api-key", ""))
+        if opened is None:
             raise Denial(
                 "unknown key: use the one in OPENAI_API_KEY or ANTHROPIC_API_KEY (or the "
                 "client's), while its episode lasts",
                 status=401,
                 code="invalid_api_key",
             )
-        return door
-
-    async def _models(self, request: Request) -> Response:
-        door = self._door(request)
-        return _json(model_list([*door.models, *door.helpers.names]))
-
-    async def _answer(self, request: Request, number: int, count_only: bool = False) -> Response:
-        """Returns the reply in the dialect of this number."""
-        door = self._door(request)
-        dialect = door.dialects[number]
-        data = await _body(request, door.most_bytes)
-        read = partial(_read, data, door, dialect, count_only)
-        asked = await asyncio.to_thread(read) if len(data) > _QUICKLY_READ else read()
-        if not isinstance(asked, Asked):
-            path = request.url.path.removeprefix("/v1")
-            helping = door.helpers.answer(asked["model"], path, asked, door.models)
-            return await _unless_gone(request, helping)
-        headers = request.headers
-        body = hashlib.sha256(f"{request.url.path}\n".encode())
-        body.update(data)
-        sent = Sent(
-            body.hexdigest(),
-            headers.get("idempotency-key", ""),
-            headers.get("x-stainless-retry-count", "0") != "0",
-        )
-        replying = _replied(door.conversation, dialect, asked, sent, headers.keys())
-        return await _unless_gone(request, replying)
+        return opened[1]
 
 
 @cache
@@ -198,25 +230,25 @@ def endpoint() -> AgentEndpoint:
 
 
 async def _replied(
-    conversation: Conversation, dialect: Dialect, asked: Asked, sent: Sent, names: Sequence[str]
+    policy: Asking, dialect: Dialect, asked: Asked, sent: Sent, names: Sequence[str]
 ) -> Response:
     """Returns the reply to a request. `names`: of its headers."""
     if asked.count_only:
-        body = dialect.count(await conversation.count(asked, sent))
-        return _json(body, headers=_ignored(dialect.ignored(asked, (), names)))
-    answers = await conversation.ask(asked, sent)
+        body = dialect.count(await policy.count(asked, sent))
+        return json_reply(body, headers=_ignored(dialect.ignored(asked, (), names)))
+    answers = await policy.ask(asked, sent)
     headers = _ignored(dialect.ignored(asked, answers, names))
     if asked.stream:
         content = dialect.events(asked, answers)
         return Response(content, media_type="text/event-stream", headers=headers)
-    return _json(dialect.reply(asked, answers), headers=headers)
+    return json_reply(dialect.reply(asked, answers), headers=headers)
 
 
 def _ignored(said: str) -> dict[str, str]:
     return {"x-rlanything-ignored": said} if said else {}
 
 
-def _json(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     # In ASCII: requests may contain halves of characters, which UTF-8 cannot encode.
     return Response(json.dumps(body), status, headers, media_type="application/json")
 
@@ -238,7 +270,8 @@ async def _hung_up(request: Request) -> None:
         pass
 
 
-async def _body(request: Request, most: int) -> bytes:
+async def body_of(request: Request, most: int) -> bytes:
+    """Returns the body of a request. Raises `Denial` for one of more than `most` bytes."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
@@ -260,7 +293,7 @@ def _read(data: bytes, door: Door, dialect: Dialect, count_only: bool) -> Asked 
     except (ValueError, RecursionError):
         raise Denial("the body is no JSON: send an object", code="invalid_json") from None
     name = body.get("model") if isinstance(body, dict) else None
-    if isinstance(name, str) and name not in door.models:
+    if isinstance(name, str) and name not in door.models and not door.any_name:
         return body
     asked = dialect.read(body, door.images, count_only)
     if asked.size > door.most_bytes:  # with the responses that it continues
@@ -268,17 +301,17 @@ def _read(data: bytes, door: Door, dialect: Dialect, count_only: bool) -> Asked 
     return asked
 
 
-async def _refused(request: Request, refusal: Denial) -> Response:
-    # The clients would retry after these statuses, and there is no time for that.
-    again = refusal.status >= 500 or refusal.status == 429
+async def _refused(request: Request, refusal: Denial, retried: bool) -> Response:
+    # The clients would retry after these statuses; an episode has no time for that.
+    again = not retried and (refusal.status >= 500 or refusal.status == 429)
     headers = {"x-should-retry": "false"} if again else {}
-    return _json(_spoken(request).error(refusal), refusal.status, headers)
+    return json_reply(_spoken(request).error(refusal), refusal.status, headers)
 
 
 def _spoken(request: Request) -> type[Dialect]:
     """Returns the dialect of a path, for errors."""
     path = request.url.path
-    return next((kind for kind in DIALECTS if path.startswith(kind.path)), ChatCompletions)
+    return next((kind for kind in DIALECTS if kind.path in path), ChatCompletions)
 
 
 async def _no_such_place(request: Request, fault: HTTPException) -> Response:
@@ -289,4 +322,4 @@ async def _no_such_place(request: Request, fault: HTTPException) -> Response:
         status=fault.status_code,
         code="unknown_url",
     )
-    return _json(_spoken(request).error(refusal), refusal.status)
+    return json_reply(_spoken(request).error(refusal), refusal.status)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,17 +13,16 @@ from rlanything.domains.base import (
     Observation,
     StepResult,
 )
-from rlanything.domains.calls import Said, parse_calls
-from rlanything.domains.requests import ModelRequest, PromptTokens, Reply, TooLong
+from rlanything.domains.requests import ModelRequest, PromptTokens, Reply
 from rlanything.records import Completion, Task
-from rlanything_agent.asked import PROMPT, TOO_LONG, Denial
+from rlanything_agent.asked import refusal
 from rlanything_agent.conversation import Conversation, Ending, Pending, PolicyAnswer
 from rlanything_agent.endpoint import AgentEndpoint, Door, endpoint
 from rlanything_agent.faults import reason, unreachable
 from rlanything_agent.helpers import Helpers
 from rlanything_agent.outcome import BadOutcome, Scale
 from rlanything_agent.programs import AgentProgram
-from rlanything_agent.threads import Place, Threads, shown
+from rlanything_agent.threads import ENDED, Place, Threads, action_of, said_in, shown
 
 Start = Callable[[Task, Conversation, AgentEndpoint, Door], AgentProgram]
 """Starts a program for a task."""
@@ -32,12 +30,11 @@ MOST_REFUSED = 8
 """Consecutive refused requests after which a program is assumed never to stop."""
 MOST_COUNTED = 256
 """Number of prompts whose tokens a program may have counted between two answers."""
-_ACTION_CHARACTERS = 200
 _HELD_UP = 0.25
 """Share of a program's time limit after which a program that another one blocks is restarted."""
 _LOOKS = 0.02
 """Share of the time limit between two checks."""
-_END = Observation("The agent has ended.")
+_END = Observation(ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +149,14 @@ class ProgramEnvironment:
             return StepResult(_END, None, False)
         if reply.completion is None:
             self._refused += 1
-            self._conversation.settle(pending, _denial(reply.refused))
+            self._conversation.settle(pending, refusal(reply.refused))
             return StepResult(_END, None, False)
         self._refused = self._counted = 0
-        said = _said(pending, reply.completion)
+        said = said_in(pending.asked, reply.completion)
         self._threads.add(pending.asked.messages, place, said)
         self._conversation.settle(pending, PolicyAnswer(said, reply.completion, self._answers))
         self._answers += 1
-        return StepResult(_END, _action(said), said.readable)
+        return StepResult(_END, action_of(said), said.readable)
 
     def _show(self, pending: Pending) -> Observation:
         asked = pending.asked
@@ -260,22 +257,3 @@ class ProgramEnvironment:
             (door, program), self._open = self._open, None
             endpoint().shut(door)
             program.end()
-
-
-def _denial(reason: str) -> Denial:
-    """Returns the policy's refusal of a request."""
-    code = TOO_LONG if isinstance(reason, TooLong) else "invalid_prompt"
-    return Denial(reason, PROMPT, code=code)
-
-
-def _said(pending: Pending, completion: Completion) -> Said:
-    """Returns an answer in the form that the program gets."""
-    if not pending.asked.tools:
-        return Said(completion.answer)
-    said = parse_calls(completion.answer, pending.asked.tools, completion.call_family)
-    return Said(said.content, said.calls[:1], said.readable) if pending.asked.one_call else said
-
-
-def _action(said: Said) -> str:
-    calls = "; ".join(f"{call.name}({call.arguments})" for call in said.calls)
-    return calls or textwrap.shorten(said.content, _ACTION_CHARACTERS, placeholder=" ...")

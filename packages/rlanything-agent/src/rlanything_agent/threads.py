@@ -3,13 +3,16 @@ it."""
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rlanything.domains.calls import Said
-from rlanything.records import Message, Messages
+from rlanything.domains.calls import Said, parse_calls
+from rlanything.records import Completion, Message, Messages
+from rlanything_agent.asked import Asked
 
-NOTHING_NEW = "(asked again)"
+NOTHING_NEW, ENDED = "(asked again)", "The agent has ended."
+_ACTION_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,20 @@ class Threads:
             self._latest.append(0)
         self._latest[place.thread] = len(self._chats)
         self._chats.append((*messages, Message("assistant", said.content, calls=said.calls)))
+
+
+def action_of(said: Said) -> str:
+    """Returns an answer as the action of a step: its calls, or else its text, shortened."""
+    calls = "; ".join(f"{call.name}({call.arguments})" for call in said.calls)
+    return calls or textwrap.shorten(said.content, _ACTION_CHARACTERS, placeholder=" ...")
+
+
+def said_in(asked: Asked, completion: Completion) -> Said:
+    """Returns an answer in the form that the client gets."""
+    if not asked.tools:
+        return Said(completion.answer)
+    said = parse_calls(completion.answer, asked.tools, completion.call_family)
+    return Said(said.content, said.calls[:1], said.readable) if asked.one_call else said
 
 
 def shown(messages: Messages) -> str:

@@ -25,7 +25,6 @@ from rlanything.runs.directory import (
     day_begun,
     now,
     run_lock,
-    served_from,
 )
 from rlanything.runs.paths import CHECKPOINTS, STORE, run_path
 from rlanything.runs.recovery import Position, last_position
@@ -72,7 +71,7 @@ def open_learning_judge(
     it, and what `JudgeSource.open` raises."""
     source.refuse_unread()
     target, there = source.target, Path(source.name)
-    again = isinstance(target, RunTarget) and served_from(there) is not None
+    again = isinstance(target, RunTarget) and _served_from(there) is not None
     if again and out is not None:
         raise RecipeError(f"--out: {there} goes on in its own directory; leave it out")
     if out is None and not again:
@@ -97,6 +96,13 @@ def open_learning_judge(
             yield opened
 
 
+def _served_from(directory: Path) -> str | None:
+    """Returns the judge with which a directory of a learning judge began; None for that of a
+    training run. Raises `StoreError`."""
+    with closing(Store(directory / STORE)) as store:
+        return store.fact("served_from")
+
+
 def _kept(directory: Path, progress: Progress) -> Position:
     """Returns the last update of a judge that was served before. Raises `RecipeError` if there is
     none: it would begin again with other weights."""
@@ -104,7 +110,7 @@ def _kept(directory: Path, progress: Progress) -> Position:
     if position.checkpoint is None:
         raise RecipeError(
             f"{directory} has no intact checkpoint of its judge: delete it, and serve "
-            f"{served_from(directory)} with --out {directory} again"
+            f"{_served_from(directory)} with --out {directory} again"
         )
     return position
 

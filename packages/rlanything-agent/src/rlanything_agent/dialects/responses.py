@@ -86,6 +86,10 @@ _SEALED = b"rlanything:"
 """Beginning of encrypted reasoning that was written here. It is not secret: it only travels through
 clients that send back nothing else."""
 _EARLIER = "previous_response_id"
+MOST_KEPT = 4096
+"""Number of latest responses that can be continued."""
+_MOST_ITEMS = 8
+"""Number of items per response that can be referred to, on average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,7 @@ class Responses(Dialect):
         tools, one_call = _tools(given, reader)
         include = _include(given, reader)
         _ignore_members(given, reader)
+        keeps = flag_of(given, "store", True)
         return Asked(
             model=text_of(given, "model"),
             messages=in_order([*first, *turns], _RESULTS),
@@ -151,7 +156,8 @@ class Responses(Dialect):
             chat_template_kwargs=template_kwargs(given),
             count_only=count_only,
             ignored=tuple(sorted(reader.ignored | _unheeded(given))),
-            own=_Own(given, tuple(turns), include, flag_of(given, "store", True)),
+            kept=given if keeps else None,
+            own=_Own(given, tuple(turns), include, keeps),
         )
 
     def reply(self, asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
@@ -220,6 +226,10 @@ class Responses(Dialect):
         turns = (*earlier, Turn(_EARLIER, message, ids))
         self._kept[name] = _Kept(turns, asked.images)
         self._items |= {item["id"]: item for item in output}
+        while len(self._kept) > MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        while len(self._items) > _MOST_ITEMS * MOST_KEPT:
+            del self._items[next(iter(self._items))]
 
     def _earlier(self, given: Mapping[str, Any]) -> _Kept:
         """Returns the response that a request continues."""
