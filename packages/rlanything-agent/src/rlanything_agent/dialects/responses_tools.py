@@ -64,6 +64,8 @@ class ToolReader:
 
     def _add(self, place: str, tool: Tool, namespace: str, about: str) -> None:
         kind = tool.get("type")
+        if not isinstance(kind, str):
+            raise misplaced(place, "the type of a tool must be a text")
         if kind in _LEFT_OUT:
             self.reader.ignore("tools", [kind])
             return
