@@ -104,13 +104,12 @@ def repaired(
     rows = [{"id": "repair", "instruction": GOAL, "data": {"says": [*says]}}]
     words = f"cp -r . /tmp/repo && cd /tmp/repo && {before} exec {command} </dev/null"
     settings: dict[str, Any] = {
-        "command": ["sh", "-c", words],
+        "command": ["sh", "-c", words, "sh", "{instruction}"],
         "check": ["python3", "check.py"],
         "outcome": "exit_code",
         "folder": str(folder),
         # What this environment has of another, and the programs from npm.
         "shown": [str(ROOT / ".venv"), *([str(NODE)] if NODE.exists() else [])],
-        "memory_mb": 8192,
         "timeout_seconds": SECONDS,
     }
     domain = AgentDomain(tasks=rows, splits={"train": 1.0}, **{**settings, **options})
@@ -128,7 +127,7 @@ def test_claude_code(folder: Path) -> None:
     file = "/tmp/repo/calc.py"
     trajectory, requests = repaired(
         folder,
-        f'{program("claude")} --model policy --dangerously-skip-permissions -p "{{instruction}}"',
+        f'{program("claude")} --model policy --dangerously-skip-permissions -p "$1"',
         call("Read", file_path=file),
         call("Edit", file_path=file, old_string="a - b", new_string="a + b"),
         call("Bash", command="python3 -m unittest", description="Run the test"),
@@ -165,7 +164,7 @@ CODEX = "exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox"
 def test_codex(folder: Path, model: str, edit: str, tools: set[str]) -> None:
     trajectory, requests = repaired(
         folder,
-        f'{program("codex")} {CODEX} -m {model} "{{instruction}}"',
+        f'{program("codex")} {CODEX} -m {model} "$1"',
         edit,
         "Done.",
         before="mkdir /tmp/.codex && cp config.toml /tmp/.codex &&",
@@ -180,11 +179,12 @@ def test_opencode(folder: Path) -> None:
     file = "/tmp/repo/calc.py"
     trajectory, requests = repaired(
         folder,
-        f'{program("opencode")} run "{{instruction}}"',
+        f'{program("opencode")} run "$1"',
         call("read", filePath=file),
         call("edit", filePath=file, oldString="a - b", newString="a + b"),
         "Done.",
         variables={"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"},
+        memory_mb=8192,
     )
     assert trajectory.outcome == 1
     assert {"bash", "read", "edit"} <= {tool["name"] for tool in requests[0].tools}
@@ -194,7 +194,7 @@ def test_opencode(folder: Path) -> None:
 def test_mini_swe_agent(folder: Path) -> None:
     trajectory, requests = repaired(
         folder,
-        'mini --yolo --exit-immediately -m openai/policy -t "{instruction}"',
+        'mini --yolo --exit-immediately -m openai/policy -t "$1"',
         call("bash", command=f"{FIXED} && python3 -m unittest"),
         call("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),
         variables={
@@ -212,7 +212,7 @@ def test_inspect(folder: Path) -> None:
     trajectory, requests = repaired(
         folder,
         "inspect eval repair.py --model openai-api/policy/policy --display none "
-        '--log-dir /tmp/logs -T goal="{instruction}"',
+        '--log-dir /tmp/logs -T goal="$1"',
         call("bash", command=FIXED),
         call("submit", answer="Done."),
         before="export POLICY_BASE_URL=$OPENAI_BASE_URL POLICY_API_KEY=$OPENAI_API_KEY &&",
@@ -285,7 +285,8 @@ def test_libraries(solve: Any, end: str, folder: Path) -> None:
     rows = [{"id": "1", "instruction": GOAL, "data": {"says": says, "repository": str(folder)}}]
     domain = AgentDomain(tasks=rows, solve=solve, splits={"train": 1.0}, timeout_seconds=SECONDS)
     rollouts = played(domain, timeout=2 * SECONDS)
-    assert (rollouts.failures, rollouts.crashes) == ([], [])
+    assert not rollouts.failures, rollouts.failures[0].reason
+    assert not rollouts.crashes, rollouts.crashes[0].reason
     [trajectory] = rollouts.trajectories
     assert trajectory.outcome == 1
     assert [step.response for step in trajectory.steps] == [*says]
