@@ -509,9 +509,8 @@ def test_custom_tools_and_those_of_namespaces_are_functions_to_the_policy() -> N
             "tools.format, tools.tool_search, tools.web_search"
         )
         edited, closed = [item.to_dict() for item in raw.parse().output]
-        assert (edited["type"], edited["name"], edited["input"]) == (
-            *("custom_tool_call", "patch", "+\n"),
-        )
+        assert edited["type"] == "custom_tool_call"
+        assert (edited["name"], edited["input"]) == ("patch", "+\n")
         assert (closed["namespace"], closed["name"]) == ("agents", "close")
         output = {"type": "custom_tool_call_output", "call_id": edited["call_id"], "output": "ok"}
         closing = {"type": "function_call_output", "call_id": closed["call_id"], "output": "gone"}
@@ -532,9 +531,8 @@ def test_custom_tools_and_those_of_namespaces_are_functions_to_the_policy() -> N
     assert first.tools[0]["description"] == (
         'Edits.\nThe input follows this lark grammar:\nstart: "+"'
     )
-    assert first.tools[1] == {
-        **{"name": "agents__close", "description": "Helpers.", "parameters": SCHEMA}
-    }
+    described = {"name": "agents__close", "description": "Helpers.", "parameters": SCHEMA}
+    assert first.tools[1] == described
     assert [message.content for message in second.messages[-2:]] == ["ok", "gone"]
     assert (second.follows, third.follows) == (0, None)
 
