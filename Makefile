@@ -330,11 +330,11 @@ $(CLUSTER)/.installed: $(STAMP)
 test-cluster: $(CLUSTER)/.installed ## the loop on seats of a Ray cluster of three nodes, in an environment of its own
 	$(CLUSTER)/bin/python -m pytest packages/rlanything-ray/tests
 
-# Agents of others: libraries beside what is in .venv, and programs from npm. Inspect wants older
-# releases of two libraries than .venv has.
+# Agents of other projects: libraries on top of what is in .venv, and programs from npm. Inspect
+# needs older releases of two libraries than .venv has.
 AGENTS := .venv-agents
 $(AGENTS)/.installed: $(STAMP)
-	@echo "agents of others, in an environment on top of $(VENV) (with npm: 1.7 GB)"
+	@echo "agents of other projects, in an environment on top of $(VENV) (with npm: 1.7 GB)"
 	$(call over_venv,$(AGENTS))
 	@grep -vE '^(fsspec|python-dateutil)==' constraints.txt > $(AGENTS)/constraints.txt
 	@$(AGENTS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
@@ -347,7 +347,7 @@ $(AGENTS)/.installed: $(STAMP)
 	else echo "npm is missing: the tests of Claude Code, Codex and OpenCode are skipped"; fi
 	@touch $@
 
-test-agents: $(AGENTS)/.installed ## agents of others, from their registries, through the endpoint, in an environment of its own
+test-agents: $(AGENTS)/.installed ## agents of other projects, from their registries, through the endpoint, in an environment of its own
 	$(AGENTS)/bin/python -m pytest tests/with_agents
 
 # Environments of other libraries, beside what is in .venv. OpenEnv goes without Gradio, which only
