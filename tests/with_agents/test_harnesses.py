@@ -108,7 +108,7 @@ def repaired(
         "check": ["python3", "check.py"],
         "outcome": "exit_code",
         "folder": str(folder),
-        # What this environment has of another, and the programs from npm.
+        # The environment below this one, and the programs from npm.
         "shown": [str(ROOT / ".venv"), *([str(NODE)] if NODE.exists() else [])],
         "timeout_seconds": SECONDS,
     }
