@@ -504,9 +504,11 @@ def test_custom_tools_and_those_of_namespaces_are_functions_to_the_policy() -> N
     async def solve(task: Task, client: Any) -> bool:
         chat: list[Any] = [more, {"role": "user", "content": "Go."}]
         asking: dict[str, Any] = {"model": "policy", "tools": tools, "store": False}
-        raw = await client.responses.with_raw_response.create(input=chat, **asking)
+        raw = await client.responses.with_raw_response.create(
+            input=chat, extra_headers={"x-codex-beta-features": "more"}, **asking
+        )
         assert raw.headers["x-rlanything-ignored"] == (
-            "tools.format, tools.tool_search, tools.web_search"
+            "tools.format, tools.tool_search, tools.web_search, x-codex-beta-features"
         )
         edited, closed = [item.to_dict() for item in raw.parse().output]
         assert edited["type"] == "custom_tool_call"

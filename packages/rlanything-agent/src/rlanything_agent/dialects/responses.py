@@ -127,6 +127,7 @@ class Responses(Dialect):
     path = "/v1/responses"
     counting_path = "/v1/responses/input_tokens"
     prompt = "input"
+    headers = ("openai-beta", "x-codex-beta-features")
     renamed = MappingProxyType(
         {
             "messages.reasoning_content": "input.reasoning",
