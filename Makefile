@@ -341,16 +341,24 @@ $(CLUSTER)/.installed: $(STAMP)
 test-cluster: $(CLUSTER)/.installed ## the loop on seats of a Ray cluster of three nodes, in an environment of its own
 	$(CLUSTER)/bin/python -m pytest packages/rlanything-ray/tests
 
-# Libraries of agents, beside what is in .venv: many packages, and of use to tests alone.
+# Agents of other projects: libraries on top of what is in .venv, and programs from npm. Inspect
+# needs older releases of two libraries than .venv has.
 AGENTS := .venv-agents
 $(AGENTS)/.installed: $(STAMP)
-	@echo "smolagents and the OpenAI Agents SDK, in an environment on top of $(VENV)"
+	@echo "agents of other projects, in an environment on top of $(VENV) (with npm: 1.7 GB)"
 	$(call over_venv,$(AGENTS))
+	@grep -vE '^(fsspec|python-dateutil)==' constraints.txt > $(AGENTS)/constraints.txt
 	@$(AGENTS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
-	  --constraint constraints.txt smolagents==1.26.0 openai-agents==0.24.0
+	  --constraint $(AGENTS)/constraints.txt smolagents==1.26.0 openai-agents==0.24.0 \
+	  mini-swe-agent==2.4.6 litellm==1.83.0 'pydantic-ai-slim[openai]==2.66.0' \
+	  langgraph==1.2.24 langchain-openai==1.7.3 inspect-ai==0.3.285
+	@if command -v npm >/dev/null; then \
+	  npm install --silent --no-fund --no-audit --prefix $(AGENTS)/node @openai/codex@0.171.0 \
+	    @anthropic-ai/claude-code@2.1.332 opencode-ai@1.18.33; \
+	else echo "npm is missing: the tests of Claude Code, Codex and OpenCode are skipped"; fi
 	@touch $@
 
-test-agents: $(AGENTS)/.installed ## agents of others' libraries through the endpoint, in an environment of its own
+test-agents: $(AGENTS)/.installed ## agents of other projects, from their registries, through the endpoint, in an environment of its own
 	$(AGENTS)/bin/python -m pytest tests/with_agents
 
 # Environments of other libraries, beside what is in .venv. OpenEnv goes without Gradio, which only

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 
-missing = [name for name in ("smolagents", "agents") if importlib.util.find_spec(name) is None]
+missing = [
+    name
+    for name in ("smolagents", "agents", "inspect_ai")
+    if importlib.util.find_spec(name) is None
+]
 if missing:
     collect_ignore_glob = ["test_*.py"]

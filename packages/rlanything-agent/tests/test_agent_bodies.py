@@ -189,6 +189,7 @@ def responses(*items: Any, **changes: Any) -> dict[str, Any]:
 
 
 USER = {"role": "user", "content": "Go."}
+NAMESPACE = {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}
 
 
 def uses(*ids: Any) -> dict[str, Any]:
@@ -335,8 +336,35 @@ def outputs(*ids: Any) -> list[dict[str, Any]]:
             "'json_schema' cannot be enforced here",
         ),
         (responses(USER, text={"x": 1}), "text.x", "text.x is not supported"),
-        (responses(USER, tools=[{"type": "web_search"}]), "tools[0]", "type 'web_search' are not"),
-        (responses(USER, tools=[{"type": "function"}]), "tools", "each with a name"),
+        (responses(USER, tools=[{"type": "mcp"}]), "tools[0]", "tools of type 'mcp' are not"),
+        (responses(USER, tools=[{"type": "function"}]), "tools[0]", "a tool must have a name"),
+        (responses(USER, tools=[{"name": "f"}]), "tools[0]", "the type of a tool must be a text"),
+        (responses(USER, tools={}), "tools", "it must be a list of functions"),
+        (
+            responses(USER, tools=[{"type": "custom", "name": "f", "format": {"type": "json"}}]),
+            "tools[0]",
+            "format must be a text or a grammar",
+        ),
+        (
+            responses(USER, tools=[{"type": "namespace", "name": "a", "tools": [NAMESPACE]}]),
+            "tools[0].tools[0]",
+            "tools of type 'namespace' are not supported",
+        ),
+        (
+            responses(USER, tools=[NAMESPACE, {"type": "function", "name": "n__f"}]),
+            "tools[1]",
+            "another tool is called 'n__f' too",
+        ),
+        (
+            responses({"type": "custom_tool_call", "name": "f", "input": {}, "call_id": "c"}),
+            "input[0]",
+            "a custom_tool_call a name and an input that is a text",
+        ),
+        (
+            responses({"type": "additional_tools", "tools": [NAMESPACE]}),
+            "input",
+            "input must be a text or a list of items that is not empty",
+        ),
         (responses(USER, tool_choice={"type": "mcp"}), "tool_choice", "must be auto, none"),
         (responses(USER, stream_options={"x": 1}), "stream_options.x", "is not supported"),
         (responses(USER, max_output_tokens=0), "max_output_tokens", "a whole number from 1"),

@@ -485,3 +485,72 @@ def test_logprobs_and_sealed_thoughts_come_where_they_are_asked_for() -> None:
         return [entry.logprob for entry in entries] == [-0.5] * 3
 
     run(solve)
+
+
+def test_custom_tools_and_those_of_namespaces_are_functions_to_the_policy() -> None:
+    grammar = {"type": "grammar", "syntax": "lark", "definition": 'start: "+"'}
+    patch = {"type": "custom", "name": "patch", "description": "Edits.", "format": grammar}
+    close = {"type": "function", "name": "close", "parameters": SCHEMA}
+    agents = {"type": "namespace", "name": "agents", "description": "Helpers.", "tools": [close]}
+    more = {"type": "additional_tools", "role": "developer", "tools": [{**patch, "name": "more"}]}
+    tools = [patch, agents, {"type": "web_search"}, {"type": "tool_search", "execution": "client"}]
+    says = (
+        '<tool_call>{"name": "patch", "arguments": {"input": "+\\n"}}</tool_call>'
+        '<tool_call>{"name": "agents__close", "arguments": {"word": "a"}}</tool_call>',
+        '<tool_call>{"name": "more", "arguments": {"word": "a"}}</tool_call>',
+        "Done.",
+    )
+
+    async def solve(task: Task, client: Any) -> bool:
+        chat: list[Any] = [more, {"role": "user", "content": "Go."}]
+        asking: dict[str, Any] = {"model": "policy", "tools": tools, "store": False}
+        raw = await client.responses.with_raw_response.create(
+            input=chat, extra_headers={"x-codex-beta-features": "more"}, **asking
+        )
+        assert raw.headers["x-rlanything-ignored"] == (
+            "tools.format, tools.tool_search, tools.web_search, x-codex-beta-features"
+        )
+        edited, closed = [item.to_dict() for item in raw.parse().output]
+        assert edited["type"] == "custom_tool_call"
+        assert (edited["name"], edited["input"]) == ("patch", "+\n")
+        assert (closed["namespace"], closed["name"]) == ("agents", "close")
+        output = {"type": "custom_tool_call_output", "call_id": edited["call_id"], "output": "ok"}
+        closing = {"type": "function_call_output", "call_id": closed["call_id"], "output": "gone"}
+        chat += [edited, closed, closing, output]
+        async with client.responses.stream(input=chat, **asking) as events:
+            kinds = {event.type: event async for event in events}
+        # A call that is not a text reaches the program as it is.
+        assert kinds["response.custom_tool_call_input.done"].input == '{"word": "a"}'
+        [wrong] = [item.to_dict() for item in kinds["response.completed"].response.output]
+        chat += [wrong, {**output, "call_id": wrong["call_id"], "output": "no"}]
+        return (await client.responses.create(input=chat, **asking)).output_text == "Done."
+
+    policy = Scripted()
+    trajectory = run(solve, *says, policy=policy)
+    assert [step.response for step in trajectory.steps] == [*says]
+    first, second, third = policy.requests
+    assert [tool["name"] for tool in first.tools] == ["patch", "agents__close", "more"]
+    assert first.tools[0]["description"] == (
+        'Edits.\nThe input follows this lark grammar:\nstart: "+"'
+    )
+    described = {"name": "agents__close", "description": "Helpers.", "parameters": SCHEMA}
+    assert first.tools[1] == described
+    assert [message.content for message in second.messages[-2:]] == ["ok", "gone"]
+    assert (second.follows, third.follows) == (0, None)
+
+
+def test_a_response_that_is_continued_keeps_the_tools_that_its_input_added() -> None:
+    more = {"type": "additional_tools", "tools": [{"type": "function", "name": "look"}]}
+
+    async def solve(task: Task, client: Any) -> bool:
+        first = await client.responses.create(
+            model="policy", input=[more, {"role": "user", "content": "Go."}]
+        )
+        await client.responses.create(
+            model="policy", previous_response_id=first.id, input="And now?"
+        )
+        return True
+
+    policy = Scripted()
+    run(solve, "yes", policy=policy)
+    assert [[tool["name"] for tool in each.tools] for each in policy.requests] == [["look"]] * 2

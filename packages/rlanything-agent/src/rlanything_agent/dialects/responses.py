@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -21,16 +21,20 @@ from rlanything_agent.dialects.base import (
     thought_of,
     token_logprobs,
 )
+from rlanything_agent.dialects.responses_tools import (
+    OwnTool,
+    ToolReader,
+    call_events,
+    call_items,
+    read_call,
+)
 from rlanything_agent.fields import (
-    Tool,
     choices,
     count_of,
     flag_of,
-    function_of,
     given_fields,
+    list_of,
     members,
-    named_tools,
-    only,
     template_kwargs,
     text_of,
     unforceable,
@@ -68,19 +72,21 @@ _ROLES: Mapping[str, ChatRole] = {
     "developer": "system",
 }
 _TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")
+_CALL = ("type", "id", "status", "call_id", "name", "namespace")
 _READ = MappingProxyType(
     {
         "message": {"type", "role", "content", "id", "status"},
         "reasoning": {"type", "id", "status", "summary", "content", "encrypted_content"},
-        "function_call": {"type", "id", "status", "call_id", "name", "arguments"},
+        "function_call": {*_CALL, "arguments"},
+        "custom_tool_call": {*_CALL, "input"},
         "function_call_output": {"type", "id", "status", "call_id", "output"},
+        "custom_tool_call_output": {"type", "id", "status", "call_id", "output"},
+        "additional_tools": {"type", "id", "role", "tools"},
     }
 )
 """Fields of items that are read, by their type."""
-_TOOL_FIELDS = frozenset({"type", "name", "description", "parameters"})
 _LOGPROBS, _THOUGHTS = "message.output_text.logprobs", "reasoning.encrypted_content"
 """Values of `include` that are honoured."""
-_CALL_FORM = "a function_call needs a name and arguments that are a JSON object as text"
 _RESULTS = ResultWords("call_id", "item of type function_call_output")
 _SEALED = b"rlanything:"
 """Beginning of encrypted reasoning that was written here. It is not secret: it only travels through
@@ -99,6 +105,8 @@ class _Kept:
     turns: tuple[Turn, ...]
     """Its input, and the answer."""
     images: tuple[Image, ...]
+    tools: tuple[Any, ...]
+    """Tools that its input added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,10 @@ class _Own:
     given: Mapping[str, Any]
     turns: tuple[Turn, ...]
     """The conversation, without the instructions."""
+    tools: Mapping[str, OwnTool]
+    """Its tools by the names of their functions."""
+    added: tuple[Any, ...]
+    """Tools that its input adds to `tools`."""
     include: frozenset[str]
     keeps: bool
     """Whether its response can be continued."""
@@ -119,6 +131,7 @@ class Responses(Dialect):
     path = "/v1/responses"
     counting_path = "/v1/responses/input_tokens"
     prompt = "input"
+    headers = ("openai-beta", "x-codex-beta-features")
     renamed = MappingProxyType(
         {
             "messages.reasoning_content": "input.reasoning",
@@ -137,33 +150,37 @@ class Responses(Dialect):
         _refuse_formats(given)
         reader = TurnReader(images)
         earlier = self._earlier(given)
-        turns = [*earlier.turns, *self._turns(reader, given, bool(earlier.turns))]
+        read, added = self._turns(reader, given, bool(earlier.turns))
+        turns = [*earlier.turns, *read]
         system = text_of(given, "instructions") if given.get("instructions") else ""
         first = [Turn("instructions", Message("system", system))] if system else []
-        tools, one_call = _tools(given, reader)
+        added = (*earlier.tools, *added)
+        tools = ToolReader(reader)
+        tools.add("tools", given.get("tools", []))
+        tools.add("input.tools", [*added])
         include = _include(given, reader)
         _ignore_members(given, reader)
         keeps = flag_of(given, "store", True)
         return Asked(
             model=text_of(given, "model"),
             messages=in_order([*first, *turns], _RESULTS),
-            tools=tools,
+            tools=tools.chosen(given.get("tool_choice", "auto")),
             choices=choices(given),
             max_tokens=count_of(given, "max_output_tokens"),
             stream=flag_of(given, "stream"),
-            one_call=one_call,
+            one_call=not flag_of(given, "parallel_tool_calls", True),
             images=(*earlier.images, *reader.images),
             chat_template_kwargs=template_kwargs(given),
             count_only=count_only,
             ignored=tuple(sorted(reader.ignored | _unheeded(given))),
             kept=given if keeps else None,
-            own=_Own(given, tuple(turns), include, keeps),
+            own=_Own(given, tuple(turns), tools.own, added, include, keeps),
         )
 
     def reply(self, asked: Asked, answers: Sequence[PolicyAnswer]) -> Body:
         [answer] = answers
         own: _Own = asked.own
-        output = _output(answer, own.include)
+        output = _output(answer, own)
         name = f"resp_{answer.number}"
         if own.keeps:
             self._keep(name, asked, answer, output)
@@ -221,10 +238,10 @@ class Responses(Dialect):
     def _keep(self, name: str, asked: Asked, answer: PolicyAnswer, output: Sequence[Body]) -> None:
         said = answer.said
         message = Message("assistant", said.content, calls=said.calls, thought=thought_of(answer))
-        ids = [item["call_id"] for item in output if item["type"] == "function_call"]
+        ids = [item["call_id"] for item in output if "call_id" in item]
         earlier = (replace(turn, place=_EARLIER) for turn in asked.own.turns)
         turns = (*earlier, Turn(_EARLIER, message, ids))
-        self._kept[name] = _Kept(turns, asked.images)
+        self._kept[name] = _Kept(turns, asked.images, asked.own.added)
         self._items |= {item["id"]: item for item in output}
         while len(self._kept) > MOST_KEPT:
             del self._kept[next(iter(self._kept))]
@@ -234,7 +251,7 @@ class Responses(Dialect):
     def _earlier(self, given: Mapping[str, Any]) -> _Kept:
         """Returns the response that a request continues."""
         if _EARLIER not in given:
-            return _Kept((), ())
+            return _Kept((), (), ())
         name = text_of(given, _EARLIER)
         if name not in self._kept:
             raise Denial(
@@ -245,21 +262,27 @@ class Responses(Dialect):
             )
         return self._kept[name]
 
-    def _turns(self, reader: TurnReader, given: Mapping[str, Any], continues: bool) -> list[Turn]:
-        """Returns the turns of a request's input."""
+    def _turns(
+        self, reader: TurnReader, given: Mapping[str, Any], continues: bool
+    ) -> tuple[list[Turn], list[Any]]:
+        """Returns the turns of a request's input, and the tools among its items."""
         listed = given.get("input", [])
         if isinstance(listed, str):
-            return [Turn("input", Message("user", listed))]
-        if not isinstance(listed, list) or not (listed or continues):
-            raise Denial("input must be a text or a list of items that is not empty", "input")
-        turns: list[Turn] = []
-        for i, item in enumerate(listed):
+            return [Turn("input", Message("user", listed))], []
+        turns, tools = list[Turn](), list[Any]()
+        for i, item in enumerate(listed if isinstance(listed, list) else ()):
+            if isinstance(item, Mapping) and item.get("type") == "additional_tools":
+                reader.unread("input", item, _READ["additional_tools"])
+                tools += list_of(item, "tools")
+                continue
             turn = self._turn(reader, f"input[{i}]", item)
             if turns and _belong_together(turns[-1].message, turn.message):
                 turns[-1] = _together(turns[-1], turn)
             else:
                 turns.append(turn)
-        return turns
+        if not isinstance(listed, list) or not (turns or continues):
+            raise Denial("input must be a text or a list of items that is not empty", "input")
+        return turns, tools
 
     def _turn(self, reader: TurnReader, place: str, item: Any) -> Turn:
         if not isinstance(item, Mapping):
@@ -278,8 +301,8 @@ class Responses(Dialect):
                 return _message(reader, place, item)
             case "reasoning":
                 return Turn(place, Message("assistant", "", thought=_thought(reader, place, item)))
-            case "function_call":
-                call = reader.call(place, item.get("name"), item.get("arguments", 0), _CALL_FORM)
+            case "function_call" | "custom_tool_call":
+                call = read_call(reader, place, item)
                 ids = (id_in(place, item, "call_id"),)
                 return Turn(place, Message("assistant", "", calls=(call,)), ids)
             case _:
@@ -400,38 +423,13 @@ def _unheeded(given: Mapping[str, Any]) -> set[str]:
     return names - {"truncation"} if given.get("truncation") == "disabled" else names
 
 
-def _tools(given: Mapping[str, Any], reader: TurnReader) -> tuple[tuple[Tool, ...], bool]:
-    """Returns the functions that may be called, and whether at most one call is allowed."""
-    tools: list[Tool] = []
-    for i, tool in enumerate(named_tools(given, "functions")):
-        if (kind := tool.get("type")) != "function":
-            raise misplaced(
-                f"tools[{i}]", f"tools of type {kind!r:.80} are not supported: leave it out"
-            )
-        if not isinstance(tool.get("name"), str):
-            raise Denial("tools must be a list of functions, each with a name", "tools")
-        said = {name: value for name, value in tool.items() if value is not False}
-        reader.unread("tools", said, _TOOL_FIELDS)
-        tools.append(function_of(tool, "parameters"))
-    choice = given.get("tool_choice", "auto")
-    if isinstance(choice, Mapping) and choice.get("type") == "function":
-        tools = only(tools, choice.get("name"), reader.ignored)
-    elif choice == "none":
-        tools = []
-    elif choice == "required":
-        reader.ignored.add("tool_choice")
-    elif choice != "auto":
-        raise Denial("tool_choice must be auto, none, required or a function", "tool_choice")
-    return tuple(tools), not flag_of(given, "parallel_tool_calls", True)
-
-
 def _is_cut(answer: PolicyAnswer) -> bool:
     return answer.completion.stop_reason == "length" and not answer.said.calls
 
 
-def _output(answer: PolicyAnswer, include: Iterable[str]) -> list[Body]:
+def _output(answer: PolicyAnswer, own: _Own) -> list[Body]:
     """Returns the items of an answer."""
-    said, number = answer.said, answer.number
+    said, number, include = answer.said, answer.number, own.include
     items: list[Body] = []
     if thought := thought_of(answer):
         part = {"type": "reasoning_text", "text": thought}
@@ -451,31 +449,16 @@ def _output(answer: PolicyAnswer, include: Iterable[str]) -> list[Body]:
                 "content": [{**part, "logprobs": logprobs}],
             }
         )
-    items += (
-        {
-            "id": f"fc_{number}_{i}",
-            "type": "function_call",
-            "call_id": f"call_{number}_{i}",
-            "name": call.name,
-            "arguments": call.arguments,
-            "status": "completed",
-        }
-        for i, call in enumerate(said.calls)
-    )
-    return items
+    return [*items, *call_items(said.calls, own.tools, number)]
 
 
 def _item_events(item: Body) -> list[Body]:
     """Returns the events of an output item, without their numbers."""
     place = {"item_id": item["id"]}
-    if item["type"] == "function_call":
-        arguments = item["arguments"]
-        begun = {**item, "arguments": "", "status": "in_progress"}
-        kind = "response.function_call_arguments"
-        inner: list[Body] = [
-            {"type": f"{kind}.delta", **place, "delta": arguments},
-            {"type": f"{kind}.done", **place, "arguments": arguments, "name": item["name"]},
-        ]
+    if "call_id" in item:
+        begun = {**item, "status": "in_progress"}
+        begun |= {name: "" for name in ("arguments", "input") if name in item}
+        inner = call_events(item)
     else:
         [part] = item["content"]
         begun = {**item, "content": []}
