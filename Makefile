@@ -345,7 +345,7 @@ test-cluster: $(CLUSTER)/.installed ## the loop on seats of a Ray cluster of thr
 # needs older releases of two libraries than .venv has.
 AGENTS := .venv-agents
 $(AGENTS)/.installed: $(STAMP)
-	@echo "agents of other projects, in an environment on top of $(VENV) (with npm: 1.7 GB)"
+	@echo "agents of other projects, in an environment on top of $(VENV) (with npm: 1.9 GB)"
 	$(call over_venv,$(AGENTS))
 	@grep -vE '^(fsspec|python-dateutil)==' constraints.txt > $(AGENTS)/constraints.txt
 	@$(AGENTS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \

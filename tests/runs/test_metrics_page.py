@@ -55,7 +55,7 @@ def writable() -> set[str]:
     iteration = IterationRecord(
         result=IterationResult(
             1,
-            failures=(EpisodeError("t", "the machine is full"),),
+            failures=(EpisodeError("t", "the machine is full", masked=True),),
             crashes=(EpisodeError("t", "it died", lost=True),),
             statistics={"policy": statistics, "judge": statistics},
         ),

@@ -55,7 +55,7 @@ class Counters:
 
     async def answer(self, request: Request) -> Response:
         path = request.path_params["path"]
-        body = await request.json() if request.method == "POST" else None
+        body: Any = await request.json() if request.method == "POST" else None
         match self.odd.get(path):
             case int(status):
                 return JSONResponse({"detail": "not\nnow"}, status)
@@ -100,7 +100,7 @@ def url(server: Counters) -> Iterator[str]:
 def domain(url: str, folder: Path, *rows: Any, **options: Any) -> NemoGymDomain:
     path = folder / "rows.jsonl"
     path.write_text("".join(f"{json.dumps(each)}\n" for each in rows or (row(),)))
-    usual: dict[str, Any] = {"url": url, "tasks": str(path), "timeout_seconds": 1.0}
+    usual: dict[str, Any] = {"url": url, "tasks": str(path), "timeout_seconds": 5.0}
     if "held_out" not in options:
         usual["splits"] = {"train": 1.0}
     return NemoGymDomain(**{**usual, **options})
