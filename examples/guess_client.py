@@ -18,18 +18,19 @@ def play(client, secret, tries=4):
     """Returns the id of the last answer, and whether the number was guessed."""
     task = f"Guess a number between 1 and 8 in {tries} tries."
     messages = [{"role": "user", "content": f"{task}\n{RULE}\nYou have {tries} tries."}]
+    last = ""
     for _ in range(tries):
         reply = client.chat.completions.create(model="any name", messages=messages)
-        said = reply.choices[0].message.content
+        last, said = reply.id, reply.choices[0].message.content
         guess = said.rpartition(">")[2].strip()
         if guess == str(secret):
-            return reply.id, True
+            return last, True
         hint = "Say a number."
         if guess in map(str, range(1, 9)):
             hint = "Higher." if int(guess) < secret else "Lower."
         messages.append({"role": "assistant", "content": said})
         messages.append({"role": "user", "content": hint})
-    return reply.id, False
+    return last, False
 
 
 def games(count, seed):
