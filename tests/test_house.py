@@ -33,6 +33,7 @@ ROOMS = (
     "progress algorithm",
     "config",
     "domains",
+    "serving",
     "rollout",
     "engines",
     "learning",
@@ -137,7 +138,7 @@ OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "calls", "thoughts")),
     *("domains.registry", "domains.requests", "domains.templates", "domains.text"),
-    *("domains.findings", "domains.winning", "strict_json"),
+    *("domains.findings", "domains.winning", "strict_json", "serving.address"),
 ]
 
 
