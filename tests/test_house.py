@@ -33,6 +33,7 @@ ROOMS = (
     "progress algorithm",
     "config",
     "domains",
+    "serving",
     "rollout",
     "engines",
     "learning",
@@ -136,8 +137,8 @@ DOMAIN_PACKAGES |= {"rlanything_miniwob", "rlanything_osworld"}
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "calls", "thoughts")),
-    *("domains.registry", "domains.requests", "domains.templates", "domains.text"),
-    *("domains.findings", "domains.winning", "strict_json"),
+    *("domains.registry", "domains.requests", "domains.rows", "domains.templates", "domains.text"),
+    *("domains.findings", "domains.winning", "strict_json", "serving.address"),
 ]
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from rlanything.domains.base import DomainError, DomainOptions, File, Finding
 from rlanything.domains.bubblewrap import bubblewrap
+from rlanything.domains.rows import TaskSet
 from rlanything.domains.text import TextDomain, transcript
 from rlanything.records import Messages, Step, Task
 from rlanything.terminal import write_line
@@ -22,7 +23,7 @@ from rlanything_agent.harbor.dockerfile import NotPlain
 from rlanything_agent.harbor.environment import MARKER, HarborEnvironment, HarborRules, command_in
 from rlanything_agent.harbor.folder import HarborTask, read_task, solving, task_folders
 from rlanything_agent.harbor.needed import Installed, installed
-from rlanything_agent.tasks import TaskSet, read_tasks
+from rlanything_agent.tasks import read_tasks
 
 _RULES = (
     "You have a shell, as root and without a network, and no one answers questions. Answer with a "

@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from rlanything.serving.address import names_loopback
 from rlanything.strict_json import read_json
 from rlanything_agent.asked import Asked, Denial
 from rlanything_agent.conversation import PolicyAnswer, Sent
@@ -163,8 +162,7 @@ class PolicyApi(Api):
         return self._keys.access(bearer or request.headers.get("x-api-key", ""))
 
     def _check_host(self, request: Request) -> None:
-        # A web page whose name was pointed at this machine sends that name.
-        if self._local and not all(map(loopback, request.headers.getlist("host"))):
+        if self._local and not all(map(names_loopback, request.headers.getlist("host"))):
             raise Denial(
                 "this policy only serves this machine: address it as 127.0.0.1 or localhost",
                 status=403,
@@ -183,12 +181,3 @@ def _outcome(number: int, given: Any) -> Outcome:
     if not measured or isinstance(reward, bool):
         raise Denial(f"{place}: {_FORM}", place)
     return Outcome(name, int(outcome), None if reward is None else float(reward))
-
-
-def loopback(host: str) -> bool:
-    """Returns whether the value of a header `host` is a loopback name or address."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False

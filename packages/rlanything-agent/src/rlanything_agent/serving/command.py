@@ -13,6 +13,7 @@ import typer
 
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
+from rlanything.serving.address import ServeError, bound, is_loopback
 from rlanything.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from rlanything_agent.serving.service import PolicyService
 
 _STOP_SECONDS = 5.0
-
-
-class ServePolicyError(ValueError):
-    """A policy cannot be served; the message is one line with the remedy."""
 
 
 def serve_policy(
@@ -77,7 +74,7 @@ def serve_policy(
     with ExitStack() as stack:
         listening = None
         if replay is None:
-            listening = stack.enter_context(_bound(host, port))  # before a model is loaded
+            listening = stack.enter_context(bound(host, port))  # before a model is loaded
             _refuse_open(listening, host, keys)
         from rlanything_agent.serving.journal import Journal
         from rlanything_agent.serving.run_command import JOURNAL, PolicySource, open_policy
@@ -113,27 +110,25 @@ def serve_policy(
 
 
 def _keys(ask: str | None, teach: str | None, learn: bool) -> Keys:
-    """Returns the keys that environment variables hold. Raises `ServePolicyError`."""
+    """Returns the keys that environment variables hold. Raises `ServeError`."""
     from rlanything_agent.serving.app import Keys
 
     values: list[str | None] = []
     for option, variable in (("--key-variable", ask), ("--outcome-key-variable", teach)):
         value = os.environ.get(variable, "").strip() if variable is not None else None
         if value is not None and not (value and value.isascii()):
-            raise ServePolicyError(f"{option}: {variable} is empty: set it to the key, in ASCII")
+            raise ServeError(f"{option}: {variable} is empty: set it to the key, in ASCII")
         values.append(value)
     keys = Keys(*values)
     if teach is not None and not learn:
-        raise ServePolicyError(
-            "--outcome-key-variable: only for --learn; add that, or leave it out"
-        )
+        raise ServeError("--outcome-key-variable: only for --learn; add that, or leave it out")
     if learn and (keys.ask is None) != (keys.teach is None):
-        raise ServePolicyError(
+        raise ServeError(
             "--learn: give both keys, --key-variable for clients that ask and "
             "--outcome-key-variable for those that may teach, or neither"
         )
     if keys.ask is not None and keys.ask == keys.teach:
-        raise ServePolicyError(
+        raise ServeError(
             "--outcome-key-variable: it is the key of all clients; choose another, which only the "
             "sender of outcomes has"
         )
@@ -144,12 +139,12 @@ def _directory(
     policy: str, learn: bool, out: Path | None, replay: Path | None, idle: float | None
 ) -> Path | None:
     """Returns the directory that keeps what the policy learns; None if it does not learn. Raises
-    `ServePolicyError`."""
+    `ServeError`."""
     given = {"--out": out, "--replay": replay, "--idle-seconds": idle}
     if not learn:
         option = next((name for name, value in given.items() if value is not None), None)
         if option is not None:
-            raise ServePolicyError(f"{option}: only for --learn; add that, or leave it out")
+            raise ServeError(f"{option}: only for --learn; add that, or leave it out")
         return None
     if out is not None:
         return out
@@ -157,14 +152,12 @@ def _directory(
 
     if policy_served_from(Path(policy)) is not None:
         return Path(policy)
-    raise ServePolicyError("--learn: name the directory that is to keep what it learns with --out")
+    raise ServeError("--learn: name the directory that is to keep what it learns with --out")
 
 
 def _refuse_open(listening: socket.socket, host: str, keys: Keys) -> None:
-    from rlanything_agent.serving.app import loopback
-
-    if keys.ask is None and not loopback(listening.getsockname()[0]):
-        raise ServePolicyError(
+    if keys.ask is None and not is_loopback(listening.getsockname()[0]):
+        raise ServeError(
             f"--host {host}: anybody who reaches this address could use the policy; choose a key, "
             "`export POLICY_KEY=...`, and add --key-variable POLICY_KEY, or leave --host out"
         )
@@ -181,25 +174,10 @@ def _server(
 ) -> tuple[uvicorn.Server, bool]:
     import uvicorn
 
-    from rlanything_agent.serving.app import PolicyApi, loopback
+    from rlanything_agent.serving.app import PolicyApi
 
-    local = loopback(listening.getsockname()[0])
+    local = is_loopback(listening.getsockname()[0])
     app = PolicyApi(service, keys, local).app
     config = uvicorn.Config(app, lifespan="off", ws="none", log_level="warning", access_log=False)
     listening.listen(config.backlog)
     return uvicorn.Server(config), local
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    """Returns a socket bound to an address, not listening yet. Raises `ServePolicyError`."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
-        raise ServePolicyError(
-            f"--host {host} --port {port}: {error.strerror}; choose another port (0: a free one), "
-            "or an address of this machine"
-        ) from None
-    return listening

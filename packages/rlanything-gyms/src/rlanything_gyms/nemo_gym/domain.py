@@ -9,13 +9,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlanything.domains.base import Capabilities, DomainError, DomainOptions, File
+from rlanything.domains.rows import TaskSet, read_lines
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import RewardRange, WinRule
 from rlanything.records import Task
 from rlanything_gyms.http_tools import HttpFault, HttpServer, checked_url
 from rlanything_gyms.nemo_gym.environment import NemoGymEnvironment, NemoGymSettings
 from rlanything_gyms.nemo_gym.rows import BadRow, check_row, opening
-from rlanything_gyms.tools.rows import RowTasks, read_lines, read_rows
+from rlanything_gyms.tools.rows import read_rows, rows_of
 
 
 class NemoGymDomain(TextDomain):
@@ -60,7 +61,7 @@ class NemoGymDomain(TextDomain):
         if chosen.held_out is not None:
             held_out = _tasks(Path(chosen.held_out), {"in_domain": 1.0})
             by_split = {**self._rows.by_split, **held_out.by_split}
-            self._rows = RowTasks(self._rows.place, by_split)
+            self._rows = rows_of(self._rows.place, by_split)
         self._settings = NemoGymSettings(
             checked_url(chosen.url),
             WinRule.at(chosen.win_at),
@@ -96,9 +97,9 @@ class NemoGymDomain(TextDomain):
         self._looked = True
 
 
-def _tasks(path: Path, shares: Mapping[str, float]) -> RowTasks:
+def _tasks(path: Path, shares: Mapping[str, float]) -> TaskSet:
     """Returns the tasks of a file. Raises `DomainError` with the number of an invalid row."""
-    rows = read_lines(path)
+    rows = list(read_lines(path, "row"))
     for number, row in rows:
         try:
             check_row(row)
@@ -109,7 +110,7 @@ def _tasks(path: Path, shares: Mapping[str, float]) -> RowTasks:
         raise DomainError(f"{path} has no rows; write one a line")
     dealt = read_rows(wrapped, shares).by_split
     named = {split: [_named(task) for task in tasks] for split, tasks in dealt.items()}
-    return RowTasks(str(path), named)
+    return rows_of(str(path), named)
 
 
 def _named(task: Task) -> Task:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
@@ -13,11 +11,8 @@ import typer
 
 from rlanything.commands.train import ALLOW_CODE, RECIPE_HELP
 from rlanything.progress import Progress
+from rlanything.serving.address import ServeError, bound, is_loopback, key_of
 from rlanything.terminal import Terminal
-
-
-class ServingError(ValueError):
-    """A domain cannot be served; the message is one line with the remedy."""
 
 
 def serve_domain(
@@ -52,7 +47,7 @@ def serve_domain(
     try:
         import uvicorn
 
-        from rlanything_gyms.serving.guard import DomainGuard, is_loopback
+        from rlanything_gyms.serving.guard import DomainGuard
         from rlanything_gyms.serving.ors import OrsServer
         from rlanything_gyms.serving.sessions import Sessions
 
@@ -61,20 +56,18 @@ def serve_domain(
             openenv = import_module("rlanything_gyms.serving.openenv")
     except ModuleNotFoundError as fault:
         extras = "serve,openenv" if standard == "openenv" else "serve"
-        raise ServingError(
+        raise ServeError(
             f"--as {standard} needs {fault.name}: pip install 'rlanything-gyms[{extras}]'"
         ) from None
 
-    key = None if key_variable is None else os.environ.get(key_variable)
-    if key_variable is not None and not key:
-        raise ServingError(f"--key-variable: {key_variable} is empty: set it to the key")
+    key = key_of(key_variable)
     loaded = load_recipe(recipe, overrides or [], allow_code=allow_code)
     progress = Progress(Terminal(stderr=True))
     with ExitStack() as stack:
-        listening = stack.enter_context(_bound(host, port))
+        listening = stack.enter_context(bound(host, port))
         local = is_loopback(listening.getsockname()[0])
         if not local and key is None:
-            raise ServingError(
+            raise ServeError(
                 f"--host {host}: anybody who reaches this address could play; choose a key, "
                 "`export DOMAIN_KEY=...`, and add --key-variable DOMAIN_KEY, or leave --host out"
             )
@@ -106,18 +99,3 @@ def serve_domain(
             f"({'with a key' if key else 'to this machine'}); tasks: {splits}"
         )
         server.run([listening])
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    """Returns a socket bound to an address, not listening yet. Raises `ServingError`."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
-        raise ServingError(
-            f"--host {host} --port {port}: {error.strerror}; choose another port (0: a free one), "
-            "or an address of this machine"
-        ) from None
-    return listening

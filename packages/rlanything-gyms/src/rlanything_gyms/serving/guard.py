@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rlanything.serving.address import names_loopback
 
 
 class DomainGuard:
@@ -31,7 +31,7 @@ class DomainGuard:
 
     def _refusal(self, headers: Headers) -> tuple[int, str] | None:
         """Returns status and reason; None: the request may pass."""
-        if self._local and not is_loopback(_host(headers.get("host", ""))):
+        if self._local and not names_loopback(headers.get("host", "")):
             return 403, "this server only serves this machine: address it as localhost"
         if self._key is None:
             return None
@@ -39,20 +39,3 @@ class DomainGuard:
         if hmac.compare_digest(given.encode(), self._key.encode()):
             return None
         return 401, "this server needs a key: send it as `X-API-Key` or `Authorization: Bearer KEY`"
-
-
-def _host(given: str) -> str | None:
-    try:
-        return urlsplit(f"//{given}").hostname
-    except ValueError:
-        return None
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether a host's name or address is a loopback one."""
-    if host is None or host == "localhost":
-        return host is not None
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

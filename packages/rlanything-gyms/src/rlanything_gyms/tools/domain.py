@@ -17,13 +17,14 @@ from rlanything.domains.base import (
     File,
 )
 from rlanything.domains.registry import named_function
+from rlanything.domains.rows import TaskSet
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import WinRule
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import split_seeds
 from rlanything_gyms.tools.environment import ToolsEnvironment, ToolsSettings
 from rlanything_gyms.tools.methods import Factory
-from rlanything_gyms.tools.rows import NO_PROMPT, RowTasks, read_rows
+from rlanything_gyms.tools.rows import NO_PROMPT, read_rows
 from rlanything_gyms.tools.servers import ServerOptions, ServersSettings, server_of
 
 
@@ -77,7 +78,7 @@ class ToolsDomain(TextDomain):
             )
         if chosen.mcp and find_spec("mcp") is None:
             raise DomainError("mcp needs the SDK: pip install 'rlanything[mcp]'")
-        self._rows: RowTasks | None = None
+        self._rows: TaskSet | None = None
         if chosen.tasks is not None:
             self._rows = read_rows(chosen.tasks, shares)
         servers = {name: server_of(name, options) for name, options in chosen.mcp.items()}

@@ -7,15 +7,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.base import DomainError, MissingData
+from rlanything.domains.base import DomainError
+from rlanything.domains.rows import TaskSet, divided, read_lines
 from rlanything.records import Message, Messages, Task
 from rlanything.seeds import derive
 
@@ -25,34 +22,13 @@ NO_PROMPT: Sequence[Mapping[str, Any]] = ({"role": "user", "content": ""},)
 _ROLES = ("system", "user", "assistant")
 
 
-@dataclass(frozen=True, slots=True)
-class RowTasks:
-    """The tasks of all rows, by split."""
-
-    place: str
-    """Source of the rows, for messages."""
-    by_split: Mapping[str, Sequence[Task]]
-
-    def tasks(self, split: str, count: int, seed: int) -> list[Task]:
-        """Returns `count` tasks of a split, or all if there are fewer. Raises `DomainError` for a
-        split without tasks."""
-        tasks = list(self.by_split.get(split, ()))
-        if not tasks:
-            known = ", ".join(name for name, members in self.by_split.items() if members)
-            raise DomainError(
-                f"{self.place}: split {split!r} has no rows; use {known}; for held-out ones set "
-                "evaluation.splits"
-            )
-        random.Random(derive(seed, "tools", split)).shuffle(tasks)
-        return tasks[:count]
-
-
-def read_rows(source: str | Path | Sequence[Any], shares: Mapping[str, float]) -> RowTasks:
+def read_rows(source: str | Path | Sequence[Any], shares: Mapping[str, float]) -> TaskSet:
     """Returns the tasks of a file of JSON lines or of such objects. Columns that a row lacks are
     None, as in a data set that is loaded from the same lines. `shares`: share of each split if no
     row names its `split`. Raises `DomainError` with the number of an invalid row."""
     place = str(source) if isinstance(source, str | Path) else "tasks"
-    given = read_lines(Path(source)) if isinstance(source, str | Path) else [*enumerate(source, 1)]
+    file = isinstance(source, str | Path)
+    given = list(read_lines(Path(source), "row") if file else enumerate(source, 1))
     if not given:
         raise DomainError(f'{place} holds no row; write lines like {{"prompt": "Find the word."}}')
     for number, row in given:
@@ -68,14 +44,15 @@ def read_rows(source: str | Path | Sequence[Any], shares: Mapping[str, float]) -
                 f"{place}, row {number}: id {task.id!r} is used twice; give each row its own id"
             )
         tasks[task.id] = (task, whole.get("split"))
-    named = {split for _, split in tasks.values() if split is not None}
-    if not named:
-        return RowTasks(place, _dealt([task for task, _ in tasks.values()], shares))
     odd = next((t.id for t, own in tasks.values() if not isinstance(own, str) or not own), None)
-    if odd is not None:
+    if odd is not None and any(split is not None for _, split in tasks.values()):
         raise DomainError(f"{place}: row {odd!r} names no split, others do; write a text there")
-    by_split = {name: [t for t, own in tasks.values() if own == name] for name in sorted(named)}
-    return RowTasks(place, by_split)
+    return rows_of(place, divided(tasks.values(), shares))
+
+
+def rows_of(place: str, by_split: Mapping[str, Sequence[Task]]) -> TaskSet:
+    """Returns the tasks of rows that are divided among splits."""
+    return TaskSet("tools", "rows", place, by_split)
 
 
 def opening(prompt: Any, observation: str | None) -> Messages:
@@ -106,24 +83,6 @@ def _message(message: Any) -> Message:
     return Message(message["role"], content)
 
 
-def read_lines(path: Path) -> list[tuple[int, Any]]:
-    """Returns the JSON of each line that is not blank, with its number. Raises `DomainError`."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except OSError as error:
-        raise MissingData(f"tasks: {path} cannot be read ({error.strerror}); name a file") from None
-    except UnicodeDecodeError:
-        raise DomainError(f"tasks: {path} is not UTF-8; save it as UTF-8") from None
-    rows: list[tuple[int, Any]] = []
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                rows.append((number, json.loads(line)))
-            except (ValueError, RecursionError) as error:
-                raise DomainError(f"{path}, row {number}: not JSON ({error}); fix it") from None
-    return rows
-
-
 def _task(place: str, number: int, row: Row) -> Task:
     try:
         messages = opening(row.get("prompt"), None)
@@ -138,16 +97,3 @@ def _task(place: str, number: int, row: Row) -> Task:
     kind = row.get("environment")
     data = {"row": dict(row), "seed": derive(0, "tools", str(name))}
     return Task(str(name), asked[-1] if asked else "", kind if isinstance(kind, str) else "", data)
-
-
-def _dealt(tasks: Sequence[Task], shares: Mapping[str, float]) -> dict[str, list[Task]]:
-    """Returns the tasks of each split. A task's split depends only on the set of all ids."""
-    order = sorted(tasks, key=lambda task: hashlib.sha256(task.id.encode()).digest())
-    dealt: dict[str, list[Task]] = {}
-    start, share = 0, 0.0
-    for name, own in shares.items():
-        share += own
-        end = round(share * len(order))
-        dealt[name] = order[start:end]
-        start = end
-    return dealt

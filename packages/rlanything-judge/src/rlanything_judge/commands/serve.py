@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +11,9 @@ import typer
 from rlanything.commands.eval import ROLE
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
+from rlanything.serving.address import ServeError, bound, is_loopback, key_of
 from rlanything.terminal import Terminal
 from rlanything_judge.commands.judge import DOMAIN, JUDGE, OVERRIDES
-
-
-class ServeError(ValueError):
-    """A judge cannot be served; the message is one line with the remedy."""
 
 
 def serve(
@@ -58,21 +53,16 @@ def serve(
     from rlanything_judge.serving.app import judge_app
     from rlanything_judge.serving.batching import BatchingJudge
     from rlanything_judge.serving.connections import LimitedConnection
-    from rlanything_judge.serving.guard import is_loopback
     from rlanything_judge.serving.learning import LearningJudge
     from rlanything_judge.source import JudgeSource
 
-    key = None
-    if key_variable is not None:
-        key = os.environ.get(key_variable)
-        if not key:
-            raise ServeError(f"--key-variable: {key_variable} is empty: set it to the key")
+    key = key_of(key_variable)
     if out is not None and not learn:
         raise ServeError("--out: only a judge that learns is saved; add --learn, or leave it out")
     progress = Progress(Terminal(stderr=True))
     source = JudgeSource(judge, tuple(overrides or ()), domain, allow_code, role)
     with ExitStack() as stack:
-        listening = stack.enter_context(_bound(host, port))  # before a model is loaded
+        listening = stack.enter_context(bound(host, port))  # before a model is loaded
         local = is_loopback(listening.getsockname()[0])
         if not local and key is None:
             _refuse_or_warn(host, learn, progress)
@@ -104,18 +94,3 @@ def _refuse_or_warn(host: str, learn: bool, progress: Progress) -> None:
             f"{remedy}, or leave --host out"
         )
     progress.warn(f"--host {host}: anybody who reaches this address may use the judge; {remedy}")
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    """Returns a socket bound to an address, not listening yet. Raises `ServeError`."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        listening.close()
-        raise ServeError(
-            f"--host {host} --port {port}: {error.strerror}; choose another port (0: a free one), "
-            "or an address of this machine"
-        ) from None
-    return listening

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
-from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rlanything.serving.address import names_loopback
 
 OPEN = ("/", "/docs", "/health", "/openapi.json")
 """Paths that need no key: they only describe the service."""
@@ -31,8 +30,7 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
-        # A web page whose name was pointed at this machine sends that name.
-        if self._local and not all(map(is_loopback, _hosts(headers))):
+        if self._local and not all(map(names_loopback, headers.getlist("host"))):
             said = "this judge only serves this machine: address it as 127.0.0.1 or localhost"
             return JSONResponse({"detail": said}, 403)
         if self._wanted is None or (scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN):
@@ -42,21 +40,3 @@ class Guard:
             return None
         said = "this judge needs a key: send `Authorization: Bearer KEY`"
         return JSONResponse({"detail": said}, 401, {"WWW-Authenticate": "Bearer"})
-
-
-def _hosts(headers: Headers) -> Iterable[str | None]:
-    for given in headers.getlist("host"):
-        try:
-            yield urlsplit(f"//{given}").hostname
-        except ValueError:
-            yield None
-
-
-def is_loopback(host: str | None) -> bool:
-    """Whether a host's name or address is a loopback one."""
-    if host is None or host == "localhost":
-        return host is not None
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

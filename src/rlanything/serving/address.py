@@ -1,0 +1,53 @@
+"""The address of an HTTP server: its socket, its key, and the names that requests call it by."""
+
+from __future__ import annotations
+
+import os
+import socket
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+
+class ServeError(ValueError):
+    """Something cannot be served; the message is one line with the remedy."""
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Returns a socket bound to an address, not listening yet. Raises `ServeError`."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise ServeError(
+            f"--host {host} --port {port}: {error.strerror}; choose another port (0: a free one), "
+            "or an address of this machine"
+        ) from None
+    return listening
+
+
+def key_of(variable: str | None) -> str | None:
+    """Returns the key in an environment variable; None: no variable, no key. Raises `ServeError`
+    for an empty one."""
+    key = None if variable is None else os.environ.get(variable)
+    if variable is not None and not key:
+        raise ServeError(f"--key-variable: {variable} is empty: set it to the key")
+    return key
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is a loopback one."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def names_loopback(header: str) -> bool:
+    """Whether the value of a request's header `host` is a loopback name or address. A web page
+    whose name was pointed at this machine sends that name."""
+    try:
+        return is_loopback(urlsplit(f"//{header}").hostname or "")
+    except ValueError:
+        return False
