@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from helpers.brought_code import (
     willing,
 )
 from helpers.command import call, printed, refused
+from helpers.damaged import DAMAGES
 from helpers.fake_endpoint import FakeEndpoint
 from helpers.guess import FEW, GUESS, write_recipe
 from helpers.tiny import tiny_model
@@ -129,25 +128,12 @@ def test_a_plan_fetches_no_kernel_that_a_configuration_names(
     check_fetches_no_kernel(folder, key, words, monkeypatch)
 
 
-LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{{ i is sequence }}"
-LOOP += "{% endfor %}{% endfor %}"
-NO_HEADS = {"num_attention_heads": 0}
-DAMAGES: dict[str, tuple[str, Callable[[str], str]]] = {
-    "unsafe": ("chat_template.jinja", lambda _: "{{ ''.__class__.__mro__ }}"),
-    "loops": ("chat_template.jinja", lambda _: LOOP),
-    "tokenizer is a list": ("tokenizer.json", lambda _: "[1]"),
-    "no heads": ("config.json", lambda text: json.dumps(json.loads(text) | NO_HEADS)),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", ["unsafe", "loops", "tokenizer is a list", "no heads"])
 def test_a_damaged_model_is_one_line(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
     monkeypatch.setattr(damage, "TEMPLATE_SECONDS", 0.2)
-    file, change = DAMAGES[name]
-    path = folder / file
-    path.write_text(change(path.read_text() if path.exists() else ""))
+    DAMAGES[name](folder)
     capfd.readouterr()
     line = refused(monkeypatch, capfd, "plan", str(GUESS), *FEW, f"policy.model={folder}")
     assert str(folder) in line or "policy.model" in line
