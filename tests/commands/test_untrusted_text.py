@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.command import call
+from helpers.command import call, printed
 from helpers.guess import FEW
 from helpers.report_runs import make_run
 from rlanything import plugins
@@ -31,13 +31,6 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     directory = tmp_path / request.param
     directory.parent.mkdir(exist_ok=True)
     return make_run(directory, 2, say=lambda text: f"{text} {CRITIC}")
-
-
-def printed(captured: Captured) -> str:
-    """All that was printed, which must not steer the terminal."""
-    out, err = captured.readouterr()
-    assert visible(out + err) == out + err
-    return out + err
 
 
 def test_tasks_shows_what_models_wrote(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
-import json
 from pathlib import Path
 
 import pytest
 
-from helpers.brought_code import brings_code, willing
-from helpers.command import call
+from helpers.brought_code import (
+    brings_code,
+    check_fetches_no_kernel,
+    check_never_run,
+    willing,
+)
 from helpers.paths import PACKAGES, SOURCE
 
 
@@ -36,14 +39,7 @@ def test_the_code_of_a_model_is_never_run(
         "train": f"train guess policy.model={folder} run_dir=run loop.iterations=0 "
         "evaluation.episodes=0 threads=1",
     }[command]
-    code = call(monkeypatch, *words.split())
-    assert not mark.exists()
-    if code:
-        [line] = capsys.readouterr().err.splitlines()
-        assert "contains code of its own, which is never run" in line
-        assert "trust_remote_code" not in line
-    else:
-        assert model_type == "seed_oss", "without its code it is not known what it is"
+    check_never_run(mark, model_type, words.split(), monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
@@ -51,13 +47,8 @@ def test_no_kernel_is_fetched_that_a_configuration_names(
     key: str, mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = brings_code(mark, "seed_oss", tokenizer=False)
-    settings = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(settings | {key: "strangers/kernel"}))
-    asked: list[object] = []
-    monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", asked.append)
     words = f"eval {folder} --domain guess:Guess --episodes 1 --max-steps 1 --workers 0 threads=1"
-    assert call(monkeypatch, *words.split()) == 0
-    assert asked == []
+    check_fetches_no_kernel(folder, key, words.split(), monkeypatch)
 
 
 LOADERS = ("from_pretrained", "from_config", "LLM")

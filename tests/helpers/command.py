@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from rlanything.cli import main
+from rlanything.terminal import visible
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -28,3 +29,10 @@ def refused(
     assert len(lines) == 1, lines
     assert lines[0].startswith("error: ")
     return lines[0]
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    """Everything that was printed, which has no control sequences."""
+    out, err = capsys.readouterr()
+    assert visible(out + err) == out + err
+    return out + err

@@ -6,17 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlanything.domains.base import DomainError
-from rlanything_miniwob.browser import Browser, executable
+from helpers.chromium import require_chromium
+from rlanything_miniwob.browser import Browser
 from rlanything_miniwob.domain import MiniWob
 
 
 @pytest.fixture(scope="session")
 def miniwob() -> Iterator[MiniWob]:
-    try:
-        executable()
-    except DomainError as reason:
-        pytest.skip(str(reason))
+    require_chromium()
     domain = MiniWob()
     yield domain
     assert domain.browser.page_errors == []

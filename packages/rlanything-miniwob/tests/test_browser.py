@@ -12,6 +12,7 @@ import psutil
 import pytest
 from playwright.sync_api import Page
 
+from helpers.chromium import require_chromium
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything_miniwob import browser as browser_module
 from rlanything_miniwob.actions import Click, InvalidAction, Select, Type
@@ -235,10 +236,7 @@ def test_what_is_named_but_does_not_start_is_one_line(monkeypatch: pytest.Monkey
 
 
 def test_closing_leaves_no_process() -> None:
-    try:
-        executable()
-    except DomainError as reason:
-        pytest.skip(str(reason))
+    require_chromium()
     before = {each.pid for each in chromium_processes()}
     browser = Browser()
     browser.version()

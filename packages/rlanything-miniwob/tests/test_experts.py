@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rlanything.domains.base import DomainError
 from rlanything_miniwob.actions import parse_action
 from rlanything_miniwob.experts import EXPERTS
 from rlanything_miniwob.screen import read, text_of
@@ -399,12 +398,10 @@ def test_where_a_screen_lacks_what_is_asked_for_an_expert_is_lost():
 
 @pytest.mark.slow  # the demonstrator's test plays the pages of training by these experts
 def test_every_expert_wins_in_a_browser():
-    from rlanything_miniwob.browser import Browser, executable
+    from helpers.chromium import require_chromium
+    from rlanything_miniwob.browser import Browser
 
-    try:
-        executable()
-    except DomainError as reason:
-        pytest.skip(str(reason))
+    require_chromium()
     browser = Browser()
     try:
         lost = [page for page in EXPERTS if not wins(browser, page)]

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from helpers.chromium import require_chromium
 from helpers.hostile import WEB_ACTIONS, check, dozen, measured
-from rlanything.domains.base import DomainError
-from rlanything_miniwob.browser import executable
 from rlanything_miniwob.domain import MiniWob
 
 PAGES = ("enter-password", "login-user", "enter-text-2", "login-user-popup")
@@ -16,10 +15,7 @@ PAGES = ("enter-password", "login-user", "enter-text-2", "login-user-popup")
 
 
 def check_miniwob(attacks: Sequence[str], count: int, max_steps: int) -> None:
-    try:
-        executable()
-    except DomainError as reason:
-        pytest.skip(str(reason))
+    require_chromium()
     domain = MiniWob()
     try:
         tasks = [t for t in domain.tasks("train", 200, 3) if t.data["start"]["page"] in PAGES]

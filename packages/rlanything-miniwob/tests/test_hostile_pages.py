@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlanything.domains.base import DomainError, EpisodeError, Observation, StepResult
-from rlanything.domains.text import TextDomain
+from helpers.chromium import require_chromium
+from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_miniwob import browser as browser_module
-from rlanything_miniwob.browser import Browser, executable
+from rlanything_miniwob.browser import Browser
+from rlanything_miniwob.domain import MiniWob
 from rlanything_miniwob.environment import EpisodeSpec, MiniWobEnvironment
 from rlanything_miniwob.tasks import make_task
 
@@ -47,10 +48,7 @@ class HostileBrowser(Browser):
 
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[HostileBrowser]:
-    try:
-        executable()
-    except DomainError as reason:
-        pytest.skip(str(reason))
+    require_chromium()
     browser = HostileBrowser()
     yield browser
     browser.close()
@@ -102,52 +100,40 @@ def test_a_page_that_was_closed_once_loses_nothing(browser: Browser) -> None:
     assert environment.reset(task) == first
 
 
-class Pages(TextDomain):
-    """Episodes in one browser."""
-
-    def __init__(self, browser: Browser) -> None:
-        self.browser = browser
-
-    def environment(self) -> MiniWobEnvironment:
-        return MiniWobEnvironment(self.browser)
-
-
 @pytest.fixture
-def mortal() -> Iterator[Browser]:
-    try:
-        executable()
-    except DomainError as reason:
-        pytest.skip(str(reason))
-    browser = Browser()
-    yield browser
-    browser.close()
+def mortal() -> Iterator[MiniWob]:
+    """A domain whose browser the test may kill."""
+    require_chromium()
+    domain = MiniWob()
+    yield domain
+    domain.browser.close()
 
 
-def test_a_browser_that_is_killed_in_the_middle_changes_nothing(mortal: Browser) -> None:
-    task = task_on(mortal, "enter-password")
+def test_a_browser_that_is_killed_in_the_middle_changes_nothing(mortal: MiniWob) -> None:
+    task = task_on(mortal.browser, "enter-password")
     played: list[list[object]] = []
     for killed in (False, True):
-        with EnvironmentPool(Pages(mortal), {}, 0, 60.0) as pool:
+        with EnvironmentPool(mortal, {}, 0, 60.0) as pool:
             seen: list[object] = [*pool.reset([task])]
             for response in ("> type [2] mine", "> type [4] mine", "> click [5]"):
                 seen.append(pool.step({0: response}))
                 if killed:
-                    mortal._kill()
+                    mortal.browser._kill()
         played.append(seen)
     assert played[0] == played[1]
-    assert mortal.launches > 1
+    assert mortal.browser.launches > 1
 
 
 def test_a_browser_that_starts_no_more_masks_its_episode(
-    mortal: Browser, monkeypatch: pytest.MonkeyPatch
+    mortal: MiniWob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = task_on(mortal, "enter-password")
-    with EnvironmentPool(Pages(mortal), {}, 0, 60.0) as pool:
+    task = task_on(mortal.browser, "enter-password")
+    with EnvironmentPool(mortal, {}, 0, 60.0) as pool:
         pool.reset([task])
         assert isinstance(pool.step({0: "> type [2] mine"})[0], StepResult)
         with monkeypatch.context() as machine:
             machine.setenv("RLANYTHING_CHROMIUM", "/bin/false")
-            mortal._kill()
+            mortal.browser._kill()
             failed = pool.step({0: "> type [4] mine"})[0]
         assert isinstance(failed, EpisodeError)
         assert not failed.lost

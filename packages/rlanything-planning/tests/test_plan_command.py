@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,18 @@ import yaml
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from helpers.brought_code import brings_code, willing
-from helpers.command import call, refused
+from helpers.brought_code import (
+    brings_code,
+    check_fetches_no_kernel,
+    check_never_run,
+    willing,
+)
+from helpers.command import call, printed, refused
+from helpers.damaged import DAMAGES
 from helpers.fake_endpoint import FakeEndpoint
 from helpers.guess import FEW, GUESS, write_recipe
 from helpers.tiny import tiny_model
 from rlanything.engines.hf import damage
-from rlanything.terminal import visible
 from rlanything_planning.assumptions import tokenizer_of
 
 Captured = pytest.CaptureFixture[str]
@@ -40,13 +43,6 @@ def recipe(**sections: object) -> str:
     path = Path("recipe.yaml")
     path.write_text(yaml.safe_dump({"name": "mine", "domain": {"name": "text"}, **sections}))
     return str(path)
-
-
-def printed(captured: Captured) -> str:
-    """All that was printed, which must not steer the terminal."""
-    out, err = captured.readouterr()
-    assert visible(out + err) == out + err
-    return out + err
 
 
 def test_a_recipe_shows_its_own_name(
@@ -119,14 +115,8 @@ def test_a_plan_never_runs_the_code_of_a_model(
     capsys: Captured,
 ) -> None:
     folder = brings_code(mark, model_type, tokenizer)
-    code = call(monkeypatch, "plan", "guess", f"policy.model={folder}")
-    assert not mark.exists()
-    if code:
-        [line] = capsys.readouterr().err.splitlines()
-        assert "contains code of its own, which is never run" in line
-        assert "trust_remote_code" not in line
-    else:
-        assert model_type == "seed_oss", "without its code its kind is not known"
+    words = ["plan", "guess", f"policy.model={folder}"]
+    check_never_run(mark, model_type, words, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
@@ -134,33 +124,16 @@ def test_a_plan_fetches_no_kernel_that_a_configuration_names(
     key: str, mark: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = brings_code(mark, "seed_oss", tokenizer=False)
-    settings = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(settings | {key: "strangers/kernel"}))
-    asked: list[object] = []
-    monkeypatch.setattr("transformers.modeling_utils.lazy_import_flash_attention", asked.append)
-    assert call(monkeypatch, "plan", "guess", f"policy.model={folder}") == 0
-    assert asked == []
+    words = ["plan", "guess", f"policy.model={folder}"]
+    check_fetches_no_kernel(folder, key, words, monkeypatch)
 
 
-LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{{ i is sequence }}"
-LOOP += "{% endfor %}{% endfor %}"
-NO_HEADS = {"num_attention_heads": 0}
-DAMAGES: dict[str, tuple[str, Callable[[str], str]]] = {
-    "unsafe": ("chat_template.jinja", lambda _: "{{ ''.__class__.__mro__ }}"),
-    "loops": ("chat_template.jinja", lambda _: LOOP),
-    "tokenizer is a list": ("tokenizer.json", lambda _: "[1]"),
-    "no heads": ("config.json", lambda text: json.dumps(json.loads(text) | NO_HEADS)),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize("name", ["unsafe", "loops", "tokenizer is a list", "no heads"])
 def test_a_damaged_model_is_one_line(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
     monkeypatch.setattr(damage, "TEMPLATE_SECONDS", 0.2)
-    file, change = DAMAGES[name]
-    path = folder / file
-    path.write_text(change(path.read_text() if path.exists() else ""))
+    DAMAGES[name](folder)
     capfd.readouterr()
     line = refused(monkeypatch, capfd, "plan", str(GUESS), *FEW, f"policy.model={folder}")
     assert str(folder) in line or "policy.model" in line

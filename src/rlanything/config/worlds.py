@@ -91,7 +91,7 @@ class DomainConfig(PlayedDomain):
     @property
     def names(self) -> list[str]:
         """The names of its domains: one, or that of each world."""
-        return [world.name for world in self.worlds.values()] or [self.name]
+        return domain_names(self.name, self.options)
 
 
 class WorldConfig(PlayedDomain):
@@ -127,6 +127,13 @@ class WorldConfig(PlayedDomain):
 
 
 _WORLDS = TypeAdapter(list[WorldConfig])
+
+
+def domain_names(name: str, options: Mapping[str, Any]) -> list[str]:
+    """Returns the names of the domains that a domain and its options stand for: that of each world,
+    or its own."""
+    worlds = options.get("worlds", ()) if name == SEVERAL else ()
+    return [world["name"] for world in worlds] or [name]
 
 
 def as_one_domain(data: dict[str, Any], place: str) -> dict[str, Any]:

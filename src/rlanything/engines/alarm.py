@@ -18,18 +18,13 @@ _POLL_SECONDS = 0.05
 """Interval at which the watcher checks the clocks of other threads."""
 
 
-def in_main_thread() -> bool:
-    """Whether this is the main thread, which receives signals."""
-    return threading.current_thread() is threading.main_thread()
-
-
 @contextmanager
 def raising_after(seconds: float, error: BaseException, timer: int) -> Iterator[None]:
     """Raises `error` inside the context after this many seconds of a timer: `signal.ITIMER_REAL`,
     or `signal.ITIMER_VIRTUAL` for CPU time.
 
     In the main thread, an alarm that the caller had set continues afterwards."""
-    if not in_main_thread():
+    if threading.current_thread() is not threading.main_thread():  # it alone receives signals
         with _WATCH.watching(seconds, error, timer):
             yield
         return

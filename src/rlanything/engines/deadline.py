@@ -63,7 +63,8 @@ class _Watchdog:
     """Ends the process, with the traceback of all threads, when a watched call takes too long.
 
     A thread checks the time now and then, so that a call costs nothing. A timer of `faulthandler`
-    starts and joins a thread for each call, which takes milliseconds where cores are busy."""
+    starts and joins a thread for each call, which takes milliseconds where cores are busy. Unlike
+    that timer, the thread waits for a call that never releases the interpreter's lock."""
 
     def __init__(self) -> None:
         self._ends: dict[object, float] = {}

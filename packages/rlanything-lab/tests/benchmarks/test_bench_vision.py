@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from helpers.benchmark_module import load_benchmark, load_part
-from rlanything.domains.base import DomainError, Image
+from helpers.chromium import require_chromium
+from rlanything.domains.base import Image
 from rlanything.engines.images import noise_png
 from rlanything.records import Completion, Step, Task, Trajectory
-from rlanything_miniwob.browser import executable
 
 script: Any = load_benchmark("vision")
 episodes: Any = load_part("vision_steps.episodes")
@@ -72,10 +72,7 @@ def test_the_comparison_is_not_of_certainties_and_images_matter(played, tmp_path
 
 
 def test_episodes_are_recorded_with_their_screenshots(tmp_path):
-    try:
-        executable()
-    except DomainError as reason:
-        pytest.skip(str(reason))
+    require_chromium()
     played = episodes.record(["enter-password"], 2, 2, 0, tmp_path / "images")
     assert [each.id for each in played] == ["enter-password/0", "enter-password/1"]
     named = {step.image for each in played for step in each.steps}

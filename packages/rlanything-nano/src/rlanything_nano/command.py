@@ -52,10 +52,10 @@ def build(
     from rlanything_nano.making import roles_named
     from rlanything_nano.plans import build as build_models
 
-    names = domain.split(",")
+    names = [name.strip() for name in domain.split(",")]
     for name in names:
-        see_shipped(name.strip())
-    out = out or Path("models", "-".join(name.rpartition(":")[2].strip().lower() for name in names))
+        see_shipped(name)
+    out = out or Path("models", "-".join(name.rpartition(":")[2].lower() for name in names))
     roles = roles_named(role or (), out)
     progress = Progress(Terminal())
     build_models(domain, seed, out, workers, progress, roles)

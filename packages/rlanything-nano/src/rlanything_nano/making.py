@@ -15,7 +15,7 @@ import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.cluster.models import prepare_torch
-from rlanything.config.worlds import SEVERAL
+from rlanything.config.worlds import domain_names
 from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.progress import Progress
@@ -160,8 +160,7 @@ def measurements(plan: BuildPlan, out: Path, roles: Sequence[RoleName]) -> Itera
     yield measured
     measured.setdefault("minutes", (time.perf_counter() - begun) / 60)
     settings = asdict(plan)
-    worlds = settings.get("options", {}).get("worlds", ()) if plan.domain == SEVERAL else ()
-    domain = ",".join(world["name"] for world in worlds) or plan.domain
+    domain = ",".join(domain_names(plan.domain, settings.get("options", {})))
     command = f"rlanything nano build --domain {domain} --seed {plan.seed}"
     content = {"command": command, "plan": settings, "measured": measured}
     card.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ from rlanything.algorithm.signals import in_window
 from rlanything.evaluation.judge_eval import diagnose_judged
 from rlanything.rollout.groups import RolloutGroup
 from rlanything.runs.metrics.judge import JUDGE, judge_metrics, slug
-from rlanything.runs.metrics.registry import metrics
+from rlanything.runs.metrics.registry import find_metric, metrics
 from rlanything.runs.results import IterationRecord, Numbers
 
 UPDATE = {
@@ -76,15 +76,13 @@ USAGE = {
     "ROLE/empty": ("answers", "an endpoint's answers that ended without any text"),
     "ROLE/retries": ("requests", "tries after the first, at an endpoint"),
 }
-BY_WORLD = {
-    **dict.fromkeys(("rollouts/episodes", "rollouts/failures"), "episodes"),
-    "rollouts/steps": "steps",
-    **dict.fromkeys(("rollouts/success", "rollouts/invalid_share"), "share"),
-    **dict.fromkeys(("tasks/active_accuracy", "ROLE/window_share"), "share"),
-    **dict.fromkeys(("tasks/asked", "tasks/proposed", "tasks/accepted", "tasks/rejected"), "slots"),
-    **dict.fromkeys(("JUDGE/outcome_accuracy", "JUDGE/balanced_process_accuracy"), "share"),
-}
-"""Metrics that are also given for each of several worlds, with their units."""
+BY_WORLD = (
+    *("rollouts/episodes", "rollouts/failures", "rollouts/steps"),
+    *("rollouts/success", "rollouts/invalid_share", "tasks/active_accuracy", "ROLE/window_share"),
+    *("tasks/asked", "tasks/proposed", "tasks/accepted", "tasks/rejected"),
+    *("JUDGE/outcome_accuracy", "JUDGE/balanced_process_accuracy"),
+)
+"""Metrics that are also given for each of several worlds."""
 
 
 @metrics(
@@ -280,7 +278,7 @@ def trained(record: IterationRecord) -> Numbers:
 @metrics(
     IterationRecord,
     "Worlds",
-    {f"{name}/WORLD": (unit, f"`{name}` of one world") for name, unit in BY_WORLD.items()},
+    {f"{name}/WORLD": (find_metric(name).unit, f"`{name}` of one world") for name in BY_WORLD},
     "Only with several worlds (the list `domains` of a recipe).",
 )
 def worlds(record: IterationRecord) -> Numbers:

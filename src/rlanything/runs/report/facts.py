@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from rlanything.config.worlds import SEVERAL
+from rlanything.config.worlds import domain_names
 from rlanything.runs.directory import find_holder
 from rlanything.runs.report.curves import Curve, Curves
 from rlanything.runs.report.history import Disagreement, History, disagreement
@@ -139,7 +139,7 @@ class Reader:
     def facts(self) -> Facts:
         store, described, recipe = self.store, self.described(), self.recipe()
         iterations, evaluated_iterations = self.iterations(), store.evaluated_iterations()
-        planned = recipe.get("loop", {}).get("iterations")
+        planned, domain = recipe.get("loop", {}).get("iterations"), recipe.get("domain", {})
         splits = [s for (s,) in store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")]
         alone = len(evaluated_iterations) == 1
         history = store.history()
@@ -154,7 +154,7 @@ class Reader:
             name=recipe.get("name", self.directory.name),
             directory=str(self.directory),
             version=described.get("version", ""),
-            domain=_domain(recipe.get("domain", {})),
+            domain=" + ".join(domain_names(domain.get("name", ""), domain.get("options", {}))),
             begun=described.get("begun"),
             updated=next(
                 (
@@ -229,9 +229,3 @@ class Reader:
             pending=pending,
             quarantined=query("SELECT COUNT(*) FROM quarantine")[0][0],
         )
-
-
-def _domain(section: Mapping[str, Any]) -> str:
-    """Returns the name of a recipe's domain, or the names of its worlds."""
-    worlds = section.get("options", {}).get("worlds", ()) if section.get("name") == SEVERAL else ()
-    return " + ".join(world["name"] for world in worlds) or section.get("name", "")
