@@ -26,11 +26,14 @@ from typing import Any
 from rlanything.domains.base import DomainError
 from rlanything.domains.bubblewrap import (
     ISOLATED,
+    READ_IN_ETC,
     Shown,
     Writable,
     boxed,
     bubblewrap,
     refusal,
+    resource_limits,
+    shown_in_place,
     system,
     unused_user,
 )
@@ -64,8 +67,7 @@ _ADDED = "var/lib/added"
 _FOLDERS = ("etc", "home", "media", "mnt", "opt", "root", "run", "srv", "usr", "var/cache")
 _FOLDERS += ("var/lib", "var/log", "var/tmp", "var/lib/dpkg", "tmp", "logs/agent", "dev", "proc")
 _FOLDERS += ("etc/apt", *(f"{_ADDED}/{name}" for name in _LINKED))
-_SHOWN = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl", "/etc/mime.types")
-_SHOWN += ("/etc/os-release", "/etc/debian_version", "/var/lib/dpkg")
+_SHOWN = (*READ_IN_ETC, "/etc/os-release", "/etc/debian_version", "/var/lib/dpkg")
 _USERS = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
 _GROUPS = "root:x:0:\nnogroup:x:65534:\n"
 _HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
@@ -78,7 +80,6 @@ _KEEP = (
     f"! -lname '{_SYSTEM}/*' -exec cp -dR --preserve=mode -t /{_ADDED}/$name {{}} +; done"
 )
 _STAND_INS = ("apt-get", "apt", "uvx", "uv")
-_PROCESSES = 1024
 _SHARED_BYTES = 64 * 2**20
 """Size of /dev/shm, and of each folder of programs."""
 _START_SECONDS = 30.0
@@ -168,17 +169,11 @@ class BoxImages:
         linked: list[Shown] = [
             (Path("/", name), PurePosixPath(_SYSTEM, name)) for name in _linked()
         ]
-        beside = [Path(path) for path in _SHOWN]
-        beside += [self._here.prefix, self._here.base_prefix]
-        covered = [path for path, _ in places]
-        extra: list[Shown] = [
-            (path, PurePosixPath(path))
-            for path in dict.fromkeys(beside)
-            if path.exists() and not any(path.is_relative_to(place) for place in covered)
-        ]
+        paths = [*map(Path, _SHOWN), self._here.prefix, self._here.base_prefix]
         empty: Shown = (self.own / "empty", PurePosixPath("/etc/ld.so.preload"))
         own: Shown = (self.own, PurePosixPath(_OWN))
-        return [(files, Writable("/")), *places, *linked, *extra, empty, own, *more]
+        there = [*places, *linked, *shown_in_place(paths, places)]
+        return [(files, Writable("/")), *there, empty, own, *more]
 
     def _build(self, task: HarborTask, image: PlainImage, files: Path, seconds: float) -> None:
         more: list[Shown] = []
@@ -286,12 +281,7 @@ class _Session:
         self._most_bytes = task.storage_mb * 2**20
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = ours
-        limits = {
-            "RLIMIT_DATA": task.memory_mb * 2**20,
-            "RLIMIT_FSIZE": self._most_bytes,
-            "RLIMIT_NPROC": _PROCESSES,
-            "RLIMIT_CORE": 0,
-        }
+        limits = resource_limits(task.memory_mb, self._most_bytes)
         options = [*ISOLATED, "--clearenv", "--hostname", "task", "--uid", "0", "--gid", "0"]
         options += ["--cap-drop", "ALL", "--as-pid-1"]
         for name, value in variables.items():
