@@ -1,4 +1,4 @@
-"""The command that starts a bubblewrap box; for root, as an otherwise unused user.
+"""Bubblewrap boxes: their commands, for root as an otherwise unused user, and their processes.
 
 Root's own processes do not count towards RLIMIT_NPROC, and root owns the host's files. So a box
 started by root runs as an unused user id, to which `as_other_user` shows the files of the box.
@@ -6,12 +6,16 @@ started by root runs as an unused user id, to which `as_other_user` shows the fi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
 import shutil
+import signal
+import socket
+import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -35,6 +39,7 @@ READ_IN_ETC += ("/etc/mime.types",)
 _WRITTEN_BYTES = 256 * 2**20
 """Largest file in bytes that a program in a box may write, its output included."""
 _PROCESSES = 1024
+_LAST_WORDS_SECONDS = 2.0
 _STAGING = "/tmp"
 _HOME = "/tmp"
 _BESIDE_USR = ("bin", "sbin", "lib", "lib32", "lib64")
@@ -132,6 +137,63 @@ def offline_box(
     rest = [*links, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
     rest += ["--chdir", str(folder), "--", *start]
     return boxed(program, settings, [*places, *shown_in_place(paths, places), *more], rest)
+
+
+class BoxProcess:
+    """A box that was started, and the socket to its first process. It ends with the thread that
+    started it."""
+
+    def __init__(self, command: Callable[[int], Sequence[str]]) -> None:
+        """`command`: returns the command of the box, from the descriptor that its first process
+        inherits."""
+        self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self.process = subprocess.Popen(
+                command(theirs.fileno()),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={},
+                cwd="/",
+                # One process group contains every process of the box, and the terminal's Ctrl-C
+                # does not reach it.
+                start_new_session=True,
+            )
+
+    def fault(self, seconds: float, settings: bytes = b"") -> str | None:
+        """Waits until the box says that it is ready. `settings`: sent to it before. Returns None,
+        or why it is not ready and the remedy, after ending it."""
+        self.channel.settimeout(seconds)
+        try:
+            if settings:
+                self.channel.send(settings)
+            ready = self.channel.recv(16)
+        except OSError:
+            ready = b""
+        return None if ready == b"ready" else refusal(self._last_words())
+
+    def kill(self, seconds: float) -> None:
+        """Kills every process of the box, and waits until the outermost is gone."""
+        self._signal(signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+
+    def _last_words(self) -> str:
+        self.channel.close()
+        stderr = b""
+        for blow in (signal.SIGTERM, signal.SIGKILL):
+            self._signal(blow)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                _, stderr = self.process.communicate(timeout=_LAST_WORDS_SECONDS)
+                break
+        return stderr.decode("utf-8", "replace")
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
 
 def refusal(stderr: str) -> str:

@@ -14,7 +14,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -27,11 +26,11 @@ from rlanything.domains.base import DomainError
 from rlanything.domains.bubblewrap import (
     ISOLATED,
     READ_IN_ETC,
+    BoxProcess,
     Shown,
     Writable,
     boxed,
     bubblewrap,
-    refusal,
     resource_limits,
     shown_in_place,
     system,
@@ -279,8 +278,6 @@ class _Session:
             )
         self._files = files
         self._most_bytes = task.storage_mb * 2**20
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel = ours
         limits = resource_limits(task.memory_mb, self._most_bytes)
         options = [*ISOLATED, "--clearenv", "--hostname", "task", "--uid", "0", "--gid", "0"]
         options += ["--cap-drop", "ALL", "--as-pid-1"]
@@ -291,27 +288,12 @@ class _Session:
             rest += ["--size", str(_SHARED_BYTES), "--tmpfs", place]
         linked = [[f"{_SYSTEM}/{name}", f"/{_ADDED}/{name}", f"/{name}"] for name in _linked()]
         rest += ["--chdir", "/", "--", str(images.python), "-I", "-S", f"{_OWN}/supervisor.py"]
-        rest += [str(theirs.fileno()), json.dumps(limits), json.dumps(linked)]
-        with theirs:
-            self._process = subprocess.Popen(
-                boxed(program, options, images.shown(files, more), rest),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={},
-                cwd="/",
-                start_new_session=True,
-            )
-        self._channel.settimeout(_START_SECONDS)
-        try:
-            ready = self._channel.recv(16)
-        except OSError:
-            ready = b""
-        if ready != b"ready":
-            self._kill()
-            _, said = self._process.communicate()
-            raise DomainError(refusal(said.decode("utf-8", "replace")))
+        last = [json.dumps(limits), json.dumps(linked)]
+        shown = images.shown(files, more)
+        self._box = BoxProcess(lambda fd: boxed(program, options, shown, [*rest, f"{fd}", *last]))
+        self._channel = self._box.channel
+        if fault := self._box.fault(_START_SECONDS):
+            raise DomainError(fault)
 
     def run(self, command: str, folder: str, seconds: float) -> Ran:
         """Returns how a command ended. Raises `ContainerFault`."""
@@ -355,15 +337,7 @@ class _Session:
     def close(self) -> None:
         """Ends every process of the box."""
         self._channel.close()
-        self._kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_CLOSE_SECONDS)
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._box.kill(_CLOSE_SECONDS)
 
 
 def box_path(here: Installed) -> str:
