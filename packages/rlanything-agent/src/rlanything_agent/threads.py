@@ -42,7 +42,7 @@ class Threads:
             chat = self._chats[step]
             if len(messages) > len(chat) and messages[: len(chat)] == chat:
                 return Place(step, thread, messages[len(chat) :])
-        known = max((_shared(chat, messages) for chat in self._chats), default=0)
+        known = max((common_length(chat, messages) for chat in self._chats), default=0)
         return Place(None, len(self._latest), messages[known:])
 
     def add(self, messages: Messages, place: Place, said: Said) -> None:
@@ -78,6 +78,7 @@ def _line(message: Message) -> str:
     return text if message.role == "user" else f"[{message.role}] {text}"
 
 
-def _shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+def common_length(one: Sequence[object], other: Sequence[object]) -> int:
+    """Returns the length of the common beginning."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
