@@ -185,13 +185,13 @@ class PolicyService:
             self._check_open()
             ending: dict[ServedEpisode, Outcome] = {}
             places: dict[str, list[str]] = {"taken": [], "ended_before": [], "unknown": []}
-            for told in outcomes:
-                place, episode = self._find(told.id)
+            for given in outcomes:
+                place, episode = self._find(given.id)
                 if episode is not None:
-                    first = ending.setdefault(episode, told)
-                    if (first.outcome, first.reward) != (told.outcome, told.reward):
-                        raise Denial(f"{first.id} and {told.id} are one episode: give one outcome")
-                places[place].append(told.id)
+                    first = ending.setdefault(episode, given)
+                    if (first.outcome, first.reward) != (given.outcome, given.reward):
+                        raise Denial(f"{first.id} and {given.id} are one episode: give one outcome")
+                places[place].append(given.id)
             ends = [_ended(episode, each.outcome, each.reward) for episode, each in ending.items()]
             try:
                 self._end(ends, [*ending])
