@@ -67,9 +67,10 @@ def said_in(asked: Asked, completion: Completion) -> Said:
     return Said(said.content, said.calls[:1], said.readable) if asked.one_call else said
 
 
-def shown(messages: Messages) -> str:
-    """Returns messages as an observation; user messages get no heading."""
-    return "\n".join(_line(message) for message in messages) or NOTHING_NEW
+def shown(messages: Messages, tools: Sequence[str] = ()) -> str:
+    """Returns messages as an observation, with the names of tools; user messages get no heading."""
+    text = "\n".join(_line(message) for message in messages) or NOTHING_NEW
+    return f"{text}\n[tools] {', '.join(tools)}" if tools else text
 
 
 def _line(message: Message) -> str:

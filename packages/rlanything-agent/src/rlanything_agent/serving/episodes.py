@@ -175,7 +175,6 @@ class Episodes:
             lines.append(answer_line(said, completion, before))
             before = completion
         begun = self._begun if episode is None else episode.number
-        tools = [str(tool["name"]) for tool in asked.tools]
         return {
             "kind": "answers",
             "episode": begun,
@@ -187,7 +186,7 @@ class Episodes:
             "first": self.answers,
             "after": marks[known - 1] if known else START,
             "new": [message_line(message) for message in messages[known:]],
-            "tools": [] if known else tools,
+            "tools": [] if known else asked.tool_names,
             "answers": lines,
             **({} if asked.kept is None else {"request": asked.kept}),
         }
@@ -252,9 +251,7 @@ class Episodes:
         episode.first = episode.first or new
         marks = digests(new, event["after"])
         episode.seen.update(marks)
-        text = shown(new)
-        if event["tools"]:
-            text += f"\n[tools] {', '.join(event['tools'])}"
+        text = shown(new, event["tools"])
         answers: list[PolicyAnswer] = []
         for line in event["answers"]:
             said, completion = answer_of(line, episode.latest)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from rlanything.domains.base import Episode, Observation
 from rlanything.domains.calls import Said
-from rlanything.domains.requests import ModelRequest, PromptTokens, RequestsRefused
+from rlanything.domains.requests import PromptTokens, RequestsRefused
 from rlanything.records import Completion, Task
 from rlanything.seeds import derive
 from rlanything.terminal import one_line
@@ -433,16 +433,8 @@ def _settle(waiting: _Waiting, reason: str) -> None:
 def _as_episode(number: int, waiting: _Waiting) -> Episode:
     """Returns a request as the policy is asked."""
     asked = waiting.asked
-    request = ModelRequest(
-        f"{number}",
-        asked.messages,
-        asked.tools,
-        max_tokens=asked.max_tokens,
-        stop=asked.stop,
-        chat_template_kwargs=asked.chat_template_kwargs,
-        count_only=asked.count_only,
-    )
-    return Episode(f"{number}", Task("", ""), Observation("", asked.choices, None, request))
+    observation = Observation("", asked.choices, None, asked.request(f"{number}"))
+    return Episode(f"{number}", Task("", ""), observation)
 
 
 def _stopped() -> Denial:
