@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import httpx2
+from starlette.testclient import TestClient
+
 from rlanything.domains.base import Episode
 from rlanything.domains.requests import RequestsRefused, TooLong
 from rlanything.records import Completion
@@ -19,6 +22,20 @@ def said(text: str) -> Completion:
     """A completion whose tokens are the text's bytes."""
     ids = tuple(text.encode())
     return Completion((1, 2, 3), ids, (-0.5,) * len(ids), ((),) * len(ids), "stop", text)
+
+
+class Bridge(httpx2.Client):
+    """A client of the libraries that speaks to an application in this process."""
+
+    def __init__(self, client: TestClient) -> None:
+        def send(request: httpx2.Request) -> httpx2.Response:
+            headers = {k: v for k, v in request.headers.items() if k != "content-length"}
+            reply = client.request(
+                request.method, str(request.url), content=request.read(), headers=headers
+            )
+            return httpx2.Response(reply.status_code, headers=reply.headers, content=reply.content)
+
+        super().__init__(transport=httpx2.MockTransport(send))
 
 
 class Scripted:

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from helpers.agents import Bridge
 from helpers.command import refused
 from helpers.paths import ROOT
 from rlanything.config.recipe import RecipeError
@@ -114,15 +115,9 @@ def play(service: PolicyService, secrets: list[int], first: int = 0) -> None:
     from starlette.testclient import TestClient
 
     local = TestClient(PolicyApi(service, Keys(), local=False).app)
-
-    def send(request: httpx2.Request) -> httpx2.Response:
-        reply = local.post(
-            str(request.url), content=request.read(), headers={"content-type": "application/json"}
-        )
-        return httpx2.Response(reply.status_code, headers=reply.headers, content=reply.content)
-
-    http = httpx2.Client(transport=httpx2.MockTransport(send))
-    client = openai.OpenAI(base_url="http://testserver/v1", api_key="none", http_client=http)
+    client = openai.OpenAI(
+        base_url="http://testserver/v1", api_key="none", http_client=Bridge(local)
+    )
     for number in range(first, len(secrets)):
         last, _ = guess_client.play(client, secrets[number], 2)
         outcome = {"id": last, "outcome": 1 if number % 2 else -1}

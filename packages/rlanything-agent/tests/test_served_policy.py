@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
-import httpx2
 import openai
 import pytest
 from starlette.testclient import TestClient
 
-from helpers.agents import said
+from helpers.agents import Bridge, said
 from rlanything.domains.base import Episode
 from rlanything.domains.requests import PromptTokens, RequestsRefused
 from rlanything.records import Completion
@@ -207,20 +206,6 @@ def test_three_dialects_are_one_episode_and_their_own_clients_read_it(tmp_path: 
         service.ask([user(OPENING)])
         [[(_, _, steps)]] = service.policy.trained
         assert [seen for seen, _ in steps] == [OPENING, "Higher.", "And lower?"]
-
-
-class Bridge(httpx2.Client):
-    """A client of the libraries that speaks to an application in this process."""
-
-    def __init__(self, client: TestClient) -> None:
-        def send(request: httpx2.Request) -> httpx2.Response:
-            headers = {k: v for k, v in request.headers.items() if k != "content-length"}
-            reply = client.request(
-                request.method, str(request.url), content=request.read(), headers=headers
-            )
-            return httpx2.Response(reply.status_code, headers=reply.headers, content=reply.content)
-
-        super().__init__(transport=httpx2.MockTransport(send))
 
 
 def test_a_request_sent_again_has_the_same_answer(tmp_path: Path) -> None:

@@ -27,12 +27,16 @@ def bound(host: str, port: int) -> socket.socket:
     return listening
 
 
-def key_of(variable: str | None) -> str | None:
-    """Returns the key in an environment variable; None: no variable, no key. Raises `ServeError`
-    for an empty one."""
-    key = None if variable is None else os.environ.get(variable)
-    if variable is not None and not key:
-        raise ServeError(f"--key-variable: {variable} is empty: set it to the key")
+def key_of(variable: str | None, option: str = "--key-variable") -> str | None:
+    """Returns the key in an environment variable, as a header carries it; None: no variable, no
+    key. `option`: the one that named the variable. Raises `ServeError` for an empty key, and for
+    one that clients could not send."""
+    if variable is None:
+        return None
+    key = os.environ.get(variable, "").strip()
+    if not key or not key.isascii():
+        fault = "is not ASCII" if key else "is empty"
+        raise ServeError(f"{option}: {variable} {fault}: set it to the key, in ASCII")
     return key
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from rlanything.domains.base import Image
-from rlanything.domains.requests import TooLong
+from rlanything.domains.requests import ModelRequest, TooLong
 from rlanything.records import Messages
 
 PROMPT = "(prompt)"
@@ -84,6 +84,25 @@ class Asked:
         parts = (self.messages, self.tools, self.choices, self.max_tokens, self.stop)
         decisive = (*parts, self.chat_template_kwargs, self.count_only)
         return hashlib.sha256(repr(decisive).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @property
+    def tool_names(self) -> list[str]:
+        return [str(tool["name"]) for tool in self.tools]
+
+    def request(self, name: str, follows: int | None = None, thread: int = 0) -> ModelRequest:
+        """Returns this request as the policy gets it, with its id and its place."""
+        return ModelRequest(
+            name,
+            self.messages,
+            self.tools,
+            follows,
+            thread,
+            self.max_tokens,
+            self.stop,
+            {image.name: image.data for image in self.images},
+            self.chat_template_kwargs,
+            self.count_only,
+        )
 
     @property
     def size(self) -> int:

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from rlanything.domains.base import CommandWords, DomainError, DomainOptions
 from rlanything.domains.bpf import no_debuggers
-from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
+from rlanything.domains.bubblewrap import Shown, bubblewrap, offline_box, refusal, resource_limits
 from rlanything.records import Task
 from rlanything_agent.conversation import Conversation, Ending
 from rlanything_agent.endpoint import AgentEndpoint, Door
@@ -29,12 +29,7 @@ from rlanything_agent.outcome import BadOutcome, last_line
 OutcomeOf = Literal["last_line", "exit_code"]
 RELAY = Path(__file__).with_name("relay.py")
 _SOCKET, _RELAY, _PORT = "/run/endpoint", "/run/relay.py", 8000
-_HOME = "/tmp"
-_SHOWN = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl", "/etc/mime.types")
-_WRITTEN_BYTES = 256 * 2**20
-"""Largest file in bytes that a command may write, its output included."""
 _SAID_BYTES = 65536
-_PROCESSES = 1024
 _TELLING = re.compile(r"\S.*(error|exception|panic|fatal|not found|no such|denied|cannot)", re.I)
 _CLOSE_SECONDS = 5.0
 
@@ -211,53 +206,28 @@ def _box(
     server: Path,
     ready: int,
 ) -> list[str]:
-    """Returns the command line of a box. The box has the host's programs, this Python and the shown
-    paths, all read-only; its own /tmp; and no network except the endpoint. `given`: files with its
-    environment and its system call filter."""
+    """Returns the command line of a box whose only network access is the endpoint. `given`: files
+    with its environment and its system call filter."""
     program = bubblewrap()
     if program is None:
         raise DomainError(
             "bwrap is not installed, and a command is not run without it: install bubblewrap, or "
             "set domain.options.contained=false if you trust the policy with this machine"
         )
-    places, links = system()
-    python = [Path(sys.prefix), Path(sys.base_prefix)]
-    own = [*python, options.folder, *options.shown, *map(Path, _SHOWN)]
-    beside = [path for path in dict.fromkeys(own) if path.exists() and not _within(path, places)]
-    shown: list[Shown] = [*places, *((path, PurePosixPath(path)) for path in beside)]
-    shown += [(RELAY, PurePosixPath(_RELAY)), (server, PurePosixPath(_SOCKET))]
-    settings = [*ISOLATED, "--clearenv", "--hostname", "agent", "--uid", "1000", "--gid", "1000"]
-    settings += ["--cap-drop", "ALL"]
-    path = os.pathsep.join([str(Path(sys.prefix, "bin")), "/usr/local/bin", "/usr/bin", "/bin"])
-    home = {"PATH": path, "HOME": _HOME, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    for name, value in home.items():
-        settings += ["--setenv", name, value]
-    settings += ["--args", str(given[0]), "--as-pid-1"]
+    settings = ["--args", str(given[0]), "--as-pid-1"]
     if no_debuggers() is not None:
         settings += ["--seccomp", str(given[1])]
-    # Mounted before the shown paths, which may be under it.
-    settings += ["--size", str(options.memory_mb * 2**20), "--tmpfs", _HOME]
-    rest = [*links, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
-    rest += ["--chdir", str(options.folder), "--"]
-    limits = json.dumps(
-        {
-            "RLIMIT_DATA": options.memory_mb * 2**20,
-            "RLIMIT_FSIZE": _WRITTEN_BYTES,
-            "RLIMIT_NPROC": _PROCESSES,
-            "RLIMIT_CORE": 0,
-        }
-    )
+    more: list[Shown] = [(RELAY, PurePosixPath(_RELAY)), (server, PurePosixPath(_SOCKET))]
+    limits = json.dumps(resource_limits(options.memory_mb))
     start = [sys.executable, "-I", "-S", _RELAY, _SOCKET, str(_PORT), str(ready), limits]
-    return boxed(program, settings, shown, [*rest, *start, json.dumps(check), *words])
+    start += [json.dumps(check), *words]
+    folder, shown, memory = options.folder, options.shown, options.memory_mb
+    return offline_box(program, "agent", folder, shown, memory, start, settings, more)
 
 
 def _without_proxy() -> str:
     given = (os.environ.get("NO_PROXY"), os.environ.get("no_proxy"), "127.0.0.1")
     return ",".join(dict.fromkeys(filter(None, given)))
-
-
-def _within(path: Path, places: Sequence[Shown]) -> bool:
-    return any(path.is_relative_to(place) for place, _ in places)
 
 
 def _filled(word: str, task: Task) -> str:

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from rlanything.domains.calls import Said
 from rlanything.records import Completion
@@ -53,6 +53,25 @@ class Sent:
     """The header `idempotency-key`."""
     retry: bool = False
     """Whether the client marks this as a retry."""
+
+
+class Repeatable(Protocol):
+    """A request that may be sent again."""
+
+    @property
+    def abandoned(self) -> bool: ...
+
+
+RepeatableT = TypeVar("RepeatableT", bound=Repeatable)
+
+
+def repeated(sent: Sent, same: Sequence[RepeatableT]) -> RepeatableT | None:
+    """Returns the request that another one repeats, or None if that one is new. `same`: earlier
+    requests with its body and its key."""
+    abandoned = next((each for each in same if each.abandoned), None)
+    if abandoned is None and same and (sent.key or sent.retry):
+        return same[-1]
+    return abandoned
 
 
 @dataclass(eq=False, slots=True)
@@ -177,10 +196,7 @@ class Conversation:
                 status=422,
                 code="idempotency_key_reused",
             )
-        abandoned = next((each for each in same if each.abandoned), None)
-        if abandoned is None and same and (sent.key or sent.retry):
-            return same[-1]
-        return abandoned
+        return repeated(sent, same)
 
     def _leave(self, exchange: Exchange, waiter: asyncio.Future[None], sent: Sent) -> None:
         with self._changed:

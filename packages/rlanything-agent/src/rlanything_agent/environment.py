@@ -13,7 +13,7 @@ from rlanything.domains.base import (
     Observation,
     StepResult,
 )
-from rlanything.domains.requests import ModelRequest, PromptTokens, Reply
+from rlanything.domains.requests import PromptTokens, Reply
 from rlanything.records import Completion, Task
 from rlanything_agent.asked import refusal
 from rlanything_agent.conversation import Conversation, Ending, Pending, PolicyAnswer
@@ -162,21 +162,8 @@ class ProgramEnvironment:
         asked = pending.asked
         place = self._threads.place(asked.messages)
         self._asked = (pending, place)
-        request = ModelRequest(
-            pending.id,
-            asked.messages,
-            asked.tools,
-            place.follows,
-            place.thread,
-            asked.max_tokens,
-            asked.stop,
-            {image.name: image.data for image in asked.images},
-            asked.chat_template_kwargs,
-            asked.count_only,
-        )
-        text = shown(place.new)
-        if asked.tools and place.follows is None:
-            text += f"\n[tools] {', '.join(str(tool['name']) for tool in asked.tools)}"
+        request = asked.request(pending.id, place.follows, place.thread)
+        text = shown(place.new, asked.tool_names if place.follows is None else ())
         names = {name for message in place.new for name in message.images}
         image = next((image for image in reversed(asked.images) if image.name in names), None)
         return Observation(text, asked.choices, image, request)

@@ -42,7 +42,7 @@ class Threads:
             chat = self._chats[step]
             if len(messages) > len(chat) and messages[: len(chat)] == chat:
                 return Place(step, thread, messages[len(chat) :])
-        known = max((_shared(chat, messages) for chat in self._chats), default=0)
+        known = max((common_length(chat, messages) for chat in self._chats), default=0)
         return Place(None, len(self._latest), messages[known:])
 
     def add(self, messages: Messages, place: Place, said: Said) -> None:
@@ -67,9 +67,10 @@ def said_in(asked: Asked, completion: Completion) -> Said:
     return Said(said.content, said.calls[:1], said.readable) if asked.one_call else said
 
 
-def shown(messages: Messages) -> str:
-    """Returns messages as an observation; user messages get no heading."""
-    return "\n".join(_line(message) for message in messages) or NOTHING_NEW
+def shown(messages: Messages, tools: Sequence[str] = ()) -> str:
+    """Returns messages as an observation, with the names of tools; user messages get no heading."""
+    text = "\n".join(_line(message) for message in messages) or NOTHING_NEW
+    return f"{text}\n[tools] {', '.join(tools)}" if tools else text
 
 
 def _line(message: Message) -> str:
@@ -78,6 +79,7 @@ def _line(message: Message) -> str:
     return text if message.role == "user" else f"[{message.role}] {text}"
 
 
-def _shared(one: Sequence[Message], other: Sequence[Message]) -> int:
+def common_length(one: Sequence[object], other: Sequence[object]) -> int:
+    """Returns the length of the common beginning."""
     pairs = zip(one, other, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

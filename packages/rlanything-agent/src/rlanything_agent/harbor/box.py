@@ -14,7 +14,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -26,11 +25,14 @@ from typing import Any
 from rlanything.domains.base import DomainError
 from rlanything.domains.bubblewrap import (
     ISOLATED,
+    READ_IN_ETC,
+    BoxProcess,
     Shown,
     Writable,
     boxed,
     bubblewrap,
-    refusal,
+    resource_limits,
+    shown_in_place,
     system,
     unused_user,
 )
@@ -64,8 +66,7 @@ _ADDED = "var/lib/added"
 _FOLDERS = ("etc", "home", "media", "mnt", "opt", "root", "run", "srv", "usr", "var/cache")
 _FOLDERS += ("var/lib", "var/log", "var/tmp", "var/lib/dpkg", "tmp", "logs/agent", "dev", "proc")
 _FOLDERS += ("etc/apt", *(f"{_ADDED}/{name}" for name in _LINKED))
-_SHOWN = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl", "/etc/mime.types")
-_SHOWN += ("/etc/os-release", "/etc/debian_version", "/var/lib/dpkg")
+_SHOWN = (*READ_IN_ETC, "/etc/os-release", "/etc/debian_version", "/var/lib/dpkg")
 _USERS = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
 _GROUPS = "root:x:0:\nnogroup:x:65534:\n"
 _HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
@@ -78,7 +79,6 @@ _KEEP = (
     f"! -lname '{_SYSTEM}/*' -exec cp -dR --preserve=mode -t /{_ADDED}/$name {{}} +; done"
 )
 _STAND_INS = ("apt-get", "apt", "uvx", "uv")
-_PROCESSES = 1024
 _SHARED_BYTES = 64 * 2**20
 """Size of /dev/shm, and of each folder of programs."""
 _START_SECONDS = 30.0
@@ -168,17 +168,11 @@ class BoxImages:
         linked: list[Shown] = [
             (Path("/", name), PurePosixPath(_SYSTEM, name)) for name in _linked()
         ]
-        beside = [Path(path) for path in _SHOWN]
-        beside += [self._here.prefix, self._here.base_prefix]
-        covered = [path for path, _ in places]
-        extra: list[Shown] = [
-            (path, PurePosixPath(path))
-            for path in dict.fromkeys(beside)
-            if path.exists() and not any(path.is_relative_to(place) for place in covered)
-        ]
+        paths = [*map(Path, _SHOWN), self._here.prefix, self._here.base_prefix]
         empty: Shown = (self.own / "empty", PurePosixPath("/etc/ld.so.preload"))
         own: Shown = (self.own, PurePosixPath(_OWN))
-        return [(files, Writable("/")), *places, *linked, *extra, empty, own, *more]
+        there = [*places, *linked, *shown_in_place(paths, places)]
+        return [(files, Writable("/")), *there, empty, own, *more]
 
     def _build(self, task: HarborTask, image: PlainImage, files: Path, seconds: float) -> None:
         more: list[Shown] = []
@@ -284,14 +278,7 @@ class _Session:
             )
         self._files = files
         self._most_bytes = task.storage_mb * 2**20
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel = ours
-        limits = {
-            "RLIMIT_DATA": task.memory_mb * 2**20,
-            "RLIMIT_FSIZE": self._most_bytes,
-            "RLIMIT_NPROC": _PROCESSES,
-            "RLIMIT_CORE": 0,
-        }
+        limits = resource_limits(task.memory_mb, self._most_bytes)
         options = [*ISOLATED, "--clearenv", "--hostname", "task", "--uid", "0", "--gid", "0"]
         options += ["--cap-drop", "ALL", "--as-pid-1"]
         for name, value in variables.items():
@@ -301,27 +288,12 @@ class _Session:
             rest += ["--size", str(_SHARED_BYTES), "--tmpfs", place]
         linked = [[f"{_SYSTEM}/{name}", f"/{_ADDED}/{name}", f"/{name}"] for name in _linked()]
         rest += ["--chdir", "/", "--", str(images.python), "-I", "-S", f"{_OWN}/supervisor.py"]
-        rest += [str(theirs.fileno()), json.dumps(limits), json.dumps(linked)]
-        with theirs:
-            self._process = subprocess.Popen(
-                boxed(program, options, images.shown(files, more), rest),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={},
-                cwd="/",
-                start_new_session=True,
-            )
-        self._channel.settimeout(_START_SECONDS)
-        try:
-            ready = self._channel.recv(16)
-        except OSError:
-            ready = b""
-        if ready != b"ready":
-            self._kill()
-            _, said = self._process.communicate()
-            raise DomainError(refusal(said.decode("utf-8", "replace")))
+        last = [json.dumps(limits), json.dumps(linked)]
+        shown = images.shown(files, more)
+        self._box = BoxProcess(lambda fd: boxed(program, options, shown, [*rest, f"{fd}", *last]))
+        self._channel = self._box.channel
+        if fault := self._box.fault(_START_SECONDS):
+            raise DomainError(fault)
 
     def run(self, command: str, folder: str, seconds: float) -> Ran:
         """Returns how a command ended. Raises `ContainerFault`."""
@@ -365,15 +337,7 @@ class _Session:
     def close(self) -> None:
         """Ends every process of the box."""
         self._channel.close()
-        self._kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_CLOSE_SECONDS)
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-
-    def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._box.kill(_CLOSE_SECONDS)
 
 
 def box_path(here: Installed) -> str:

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from rlanything.domains.base import DomainError, DomainOptions, File, Finding
+from rlanything.domains.base import DomainError, File, Finding
 from rlanything.domains.bubblewrap import bubblewrap
 from rlanything.domains.rows import TaskSet
 from rlanything.domains.text import TextDomain, transcript
@@ -36,7 +36,7 @@ _RULES = (
 class HarborDomain(TextDomain):
     """Tasks of a folder. A response is a thought and a block of bash; `exit` ends the episode."""
 
-    class Options(DomainOptions):
+    class Options(HarborRules):
         tasks: File
         """A folder of Harbor's task folders, or one of these."""
         splits: Mapping[str, float] = Field({"train": 0.8, "in_domain": 0.2}, min_length=1)
@@ -48,17 +48,6 @@ class HarborDomain(TextDomain):
         skip_refused: bool = False
         """Whether tasks that cannot be played are left out, a line each; otherwise they are an
         error."""
-        commands: Annotated[int, Field(ge=1)] = 30
-        """Number of commands after which the tests decide; keep `loop.max_steps` at or above it."""
-        command_seconds: Annotated[float, Field(gt=0)] = 15.0
-        """Time limit of a command. All commands of an episode together have the task's own."""
-        step_seconds: Annotated[float, Field(gt=0)] = 50.0
-        """Time limit of making an image, and of a command and the tests after it: tests get what a
-        command leaves, or the task's own limit. Keep it below `environment.timeout_seconds`."""
-        reward: str = "reward"
-        """The number that counts if tests write several."""
-        win_at: float = 1.0
-        """Reward from which an episode is won."""
 
     action_marker = MARKER
 
@@ -95,15 +84,9 @@ class HarborDomain(TextDomain):
         return self._set.tasks(split, count, seed)
 
     def environment(self) -> HarborEnvironment:
-        chosen = self._options
-        rules = HarborRules(
-            chosen.commands,
-            chosen.command_seconds,
-            chosen.step_seconds,
-            chosen.reward,
-            chosen.win_at,
+        return HarborEnvironment(
+            lambda task: read_task(self._place(task)), self._begin, self._options
         )
-        return HarborEnvironment(lambda task: read_task(self._place(task)), self._begin, rules)
 
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         first = steps[0].observation if steps else observation

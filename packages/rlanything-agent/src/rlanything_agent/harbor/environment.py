@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Annotated
 
-from rlanything.domains.base import EpisodeError, Observation, StepResult
+from pydantic import Field
+
+from rlanything.domains.base import DomainOptions, EpisodeError, Observation, StepResult
 from rlanything.domains.winning import as_good
 from rlanything.records import Task
 from rlanything_agent.harbor.container import Container, ContainerFault, Ran, Tested
@@ -20,17 +22,20 @@ _EXIT = re.compile(r"\s*exit(?:\s+0)?\s*;?\s*")
 _TAIL_CHARACTERS = 600
 
 
-@dataclass(frozen=True, slots=True)
-class HarborRules:
-    """Limits of an episode, and when it is won."""
+class HarborRules(DomainOptions):
+    """Options of an episode: its limits, and when it is won."""
 
-    commands: int
-    """Number of commands after which the tests decide."""
-    command_seconds: float
-    step_seconds: float
-    """Time limit of a step: of making the image, or of a command and the tests after it."""
-    reward: str
-    win_at: float
+    commands: Annotated[int, Field(ge=1)] = 30
+    """Number of commands after which the tests decide; keep `loop.max_steps` at or above it."""
+    command_seconds: Annotated[float, Field(gt=0)] = 15.0
+    """Time limit of a command. All commands of an episode together have the task's own."""
+    step_seconds: Annotated[float, Field(gt=0)] = 50.0
+    """Time limit of making an image, and of a command and the tests after it: tests get what a
+    command leaves, or the task's own limit. Keep it below `environment.timeout_seconds`."""
+    reward: str = "reward"
+    """The number that counts if tests write several."""
+    win_at: float = 1.0
+    """Reward from which an episode is won."""
 
 
 class HarborEnvironment:

@@ -129,7 +129,7 @@ def drain(watched: selectors.BaseSelector, pipe: int, output: Output | None) -> 
                 return
             if output is not None:
                 output.add(data)
-    except (BlockingIOError, OSError):
+    except OSError:
         return
 
 

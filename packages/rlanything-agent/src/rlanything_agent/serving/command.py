@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from contextlib import ExitStack, closing
@@ -13,7 +12,7 @@ import typer
 
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.progress import Progress
-from rlanything.serving.address import ServeError, bound, is_loopback
+from rlanything.serving.address import ServeError, bound, is_loopback, key_of
 from rlanything.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -113,13 +112,7 @@ def _keys(ask: str | None, teach: str | None, learn: bool) -> Keys:
     """Returns the keys that environment variables hold. Raises `ServeError`."""
     from rlanything_agent.serving.app import Keys
 
-    values: list[str | None] = []
-    for option, variable in (("--key-variable", ask), ("--outcome-key-variable", teach)):
-        value = os.environ.get(variable, "").strip() if variable is not None else None
-        if value is not None and not (value and value.isascii()):
-            raise ServeError(f"{option}: {variable} is empty: set it to the key, in ASCII")
-        values.append(value)
-    keys = Keys(*values)
+    keys = Keys(key_of(ask), key_of(teach, "--outcome-key-variable"))
     if teach is not None and not learn:
         raise ServeError("--outcome-key-variable: only for --learn; add that, or leave it out")
     if learn and (keys.ask is None) != (keys.teach is None):

@@ -14,7 +14,7 @@ from typing import Any
 from rlanything.domains.calls import Said
 from rlanything.records import Completion, Message, Messages, Step, Task, Trajectory
 from rlanything_agent.asked import Asked
-from rlanything_agent.conversation import PolicyAnswer, Sent
+from rlanything_agent.conversation import PolicyAnswer, Sent, repeated
 from rlanything_agent.serving.journal import Event
 from rlanything_agent.serving.lines import (
     START,
@@ -48,6 +48,11 @@ class Answered:
     """Number of clients to which the answers are being sent."""
     request: Mapping[str, Any] | None = None
     """The request if later ones may refer to its reply (`Asked.kept`)."""
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether no client is receiving the answers and none received them."""
+        return not (self.heard or self.receiving)
 
 
 @dataclass(eq=False, slots=True)
@@ -108,8 +113,8 @@ class Episodes:
         """Open episodes by the digests of their chats."""
         self._by_answer: dict[int, ServedEpisode] = {}
         """Open episodes by the numbers of their answers."""
-        self._repeatable: dict[str, list[Answered]] = defaultdict(list)
-        """Answered requests of open episodes by the hash of the request's body."""
+        self._repeatable: dict[tuple[str, str], list[Answered]] = defaultdict(list)
+        """Answered requests of open episodes by key and body."""
         self._by_first: dict[int, Answered] = {}
         self._begun = 0
         self.answers = 0
@@ -146,11 +151,7 @@ class Episodes:
 
     def earlier(self, sent: Sent) -> Answered | None:
         """Returns the exchange that a request repeats; None: it is new. See `Conversation`."""
-        same = [each for each in self._repeatable.get(sent.body, ()) if each.sent.key == sent.key]
-        unheard = next((each for each in same if not (each.heard or each.receiving)), None)
-        if unheard is None and same and (sent.key or sent.retry):
-            return same[-1]
-        return unheard
+        return repeated(sent, self._repeatable.get((sent.key, sent.body), ()))
 
     def event(
         self,
@@ -174,7 +175,6 @@ class Episodes:
             lines.append(answer_line(said, completion, before))
             before = completion
         begun = self._begun if episode is None else episode.number
-        tools = [str(tool["name"]) for tool in asked.tools]
         return {
             "kind": "answers",
             "episode": begun,
@@ -186,7 +186,7 @@ class Episodes:
             "first": self.answers,
             "after": marks[known - 1] if known else START,
             "new": [message_line(message) for message in messages[known:]],
-            "tools": [] if known else tools,
+            "tools": [] if known else asked.tool_names,
             "answers": lines,
             **({} if asked.kept is None else {"request": asked.kept}),
         }
@@ -251,9 +251,7 @@ class Episodes:
         episode.first = episode.first or new
         marks = digests(new, event["after"])
         episode.seen.update(marks)
-        text = shown(new)
-        if event["tools"]:
-            text += f"\n[tools] {', '.join(event['tools'])}"
+        text = shown(new, event["tools"])
         answers: list[PolicyAnswer] = []
         for line in event["answers"]:
             said, completion = answer_of(line, episode.latest)
@@ -270,7 +268,7 @@ class Episodes:
         sent = Sent(event["body"], event["key"])
         exchange = Answered(sent, answers, episode, event["version"], request=event.get("request"))
         episode.exchanges.append(exchange)
-        self._repeatable[sent.body].append(exchange)
+        self._repeatable[sent.key, sent.body].append(exchange)
         self._by_first[event["first"]] = exchange
         return exchange
 
@@ -283,10 +281,10 @@ class Episodes:
             if not self._by_end[end]:
                 del self._by_end[end]
         for exchange in episode.exchanges:
-            same = self._repeatable[exchange.sent.body]
-            same.remove(exchange)
-            if not same:
-                del self._repeatable[exchange.sent.body]
+            identity = exchange.sent.key, exchange.sent.body
+            self._repeatable[identity].remove(exchange)
+            if not self._repeatable[identity]:
+                del self._repeatable[identity]
             for answer in exchange.answers:
                 del self._by_answer[answer.number]
             del self._by_first[exchange.answers[0].number]

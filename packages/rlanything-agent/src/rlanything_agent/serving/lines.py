@@ -8,6 +8,7 @@ from typing import Any
 
 from rlanything.domains.calls import Said
 from rlanything.records import Completion, Message, Messages, ToolCall
+from rlanything_agent.threads import common_length
 
 START = ""
 """Digest of a chat without messages."""
@@ -55,7 +56,7 @@ def messages_of(lines: Iterable[Mapping[str, Any]]) -> Messages:
 def answer_line(said: Said, completion: Completion, before: Completion | None) -> dict[str, Any]:
     """Returns an answer. `before`: the episode's last completion, whose tokens most prompts
     repeat."""
-    known = _common(() if before is None else before.tokens, completion.prompt_ids)
+    known = common_length(() if before is None else before.tokens, completion.prompt_ids)
     return {
         "content": said.content,
         "calls": _call_lines(said.calls),
@@ -96,9 +97,3 @@ def _call_lines(calls: Sequence[ToolCall]) -> list[list[str]]:
 
 def _calls(lines: Iterable[Sequence[str]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(name, arguments) for name, arguments in lines)
-
-
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Returns the length of the common beginning."""
-    pairs = zip(one, other, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from rlanything.domains.base import Episode, Observation
 from rlanything.domains.calls import Said
-from rlanything.domains.requests import ModelRequest, PromptTokens, RequestsRefused
+from rlanything.domains.requests import PromptTokens, RequestsRefused
 from rlanything.records import Completion, Task
 from rlanything.seeds import derive
 from rlanything.terminal import one_line
@@ -185,13 +185,13 @@ class PolicyService:
             self._check_open()
             ending: dict[ServedEpisode, Outcome] = {}
             places: dict[str, list[str]] = {"taken": [], "ended_before": [], "unknown": []}
-            for told in outcomes:
-                place, episode = self._find(told.id)
+            for given in outcomes:
+                place, episode = self._find(given.id)
                 if episode is not None:
-                    first = ending.setdefault(episode, told)
-                    if (first.outcome, first.reward) != (told.outcome, told.reward):
-                        raise Denial(f"{first.id} and {told.id} are one episode: give one outcome")
-                places[place].append(told.id)
+                    first = ending.setdefault(episode, given)
+                    if (first.outcome, first.reward) != (given.outcome, given.reward):
+                        raise Denial(f"{first.id} and {given.id} are one episode: give one outcome")
+                places[place].append(given.id)
             ends = [_ended(episode, each.outcome, each.reward) for episode, each in ending.items()]
             try:
                 self._end(ends, [*ending])
@@ -433,16 +433,8 @@ def _settle(waiting: _Waiting, reason: str) -> None:
 def _as_episode(number: int, waiting: _Waiting) -> Episode:
     """Returns a request as the policy is asked."""
     asked = waiting.asked
-    request = ModelRequest(
-        f"{number}",
-        asked.messages,
-        asked.tools,
-        max_tokens=asked.max_tokens,
-        stop=asked.stop,
-        chat_template_kwargs=asked.chat_template_kwargs,
-        count_only=asked.count_only,
-    )
-    return Episode(f"{number}", Task("", ""), Observation("", asked.choices, None, request))
+    observation = Observation("", asked.choices, None, asked.request(f"{number}"))
+    return Episode(f"{number}", Task("", ""), observation)
 
 
 def _stopped() -> Denial:

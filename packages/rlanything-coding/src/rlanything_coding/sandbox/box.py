@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-import signal
 import socket
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.domains.bubblewrap import refusal
+from rlanything.domains.bubblewrap import BoxProcess
 from rlanything_coding.sandbox.base import Job, Limits, SandboxUnavailable
 from rlanything_coding.sandbox.interpreter import PACKAGES, interpreter
 from rlanything_coding.sandbox.launch import box_command
@@ -54,39 +51,20 @@ class Box:
     Raises `SandboxUnavailable` with the reason if it cannot start."""
 
     def __init__(self, imports: Sequence[str], packages: Sequence[str]) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._channel = ours
-        with theirs:
-            self._process = subprocess.Popen(
-                box_command(interpreter(tuple(packages)), theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={},
-                cwd="/",
-                # One process group contains every process of the box, and the terminal's Ctrl-C
-                # does not reach it.
-                start_new_session=True,
-            )
+        self._box = BoxProcess(lambda fd: box_command(interpreter(tuple(packages)), fd))
+        self._channel = self._box.channel
         config = {
             "filter": compile_filter().hex(),
             "imports": list(imports),
             "path": [str(PACKAGES)] if packages else [],
         }
-        self._channel.settimeout(START_SECONDS)
-        try:
-            self._channel.send(json.dumps(config).encode())
-            ready = self._channel.recv(16)
-        except OSError:
-            ready = b""
-        if ready != b"ready":
-            raise SandboxUnavailable(refusal(self._last_words()))
+        if fault := self._box.fault(START_SECONDS, json.dumps(config).encode()):
+            raise SandboxUnavailable(fault)
 
     @property
     def pid(self) -> int:
         """The outermost process of the box; its id is also that of its process group."""
-        return self._process.pid
+        return self._box.process.pid
 
     def run(self, job: Job, most_seconds: float) -> Ended:
         """Runs a job in the box, which must answer within `most_seconds` and soon after the job's
@@ -146,27 +124,11 @@ class Box:
         deadline = time.monotonic() + (0 if at_once else CLOSE_SECONDS)
         # Not reaped yet: until then the process group id cannot be reused.
         while (
-            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
             and time.monotonic() < deadline
         ):
             time.sleep(0.002)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_SECONDS)
-        if self._process.stderr is not None:
-            self._process.stderr.close()
-
-    def _last_words(self) -> str:
-        self._channel.close()
-        stderr = b""
-        for blow in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, blow)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                _, stderr = self._process.communicate(timeout=CLOSE_SECONDS)
-                break
-        return stderr.decode("utf-8", "replace").strip()
+        self._box.kill(CLOSE_SECONDS)
 
 
 def _write(file: int, data: bytes) -> None:

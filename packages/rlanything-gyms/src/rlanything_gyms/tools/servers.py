@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from rlanything.domains.base import CommandWords, DomainError, DomainOptions, SecretVariable
-from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, system
+from rlanything.domains.bubblewrap import bubblewrap, offline_box, resource_limits
 
-_HOME = "/tmp"
-_SHOWN = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/ssl", "/etc/mime.types")
-_WRITTEN_BYTES = 256 * 2**20
-"""Largest file in bytes that a program may write."""
-_PROCESSES = 1024
 _LIMITED = """
 import json, os, resource, sys
 for name, most in json.loads(sys.argv[1]).items():
@@ -119,34 +113,11 @@ def server_of(name: str, options: ServerOptions) -> ServerProgram | Address:
 
 
 def box(program: ServerProgram, words: Sequence[str], variables: int) -> list[str]:
-    """Returns the command line of a box around these words. It has the host's programs, this
-    Python and the shown paths, all read-only; its own /tmp; and no network. `variables`: a file
-    with options that set the environment, since everyone on the machine can read command lines."""
+    """Returns the command line of a box around these words. `variables`: a file with options that
+    set the environment, since everyone on the machine can read command lines."""
     bwrap = bubblewrap()
     assert bwrap is not None  # see server_of
-    places, links = system()
-    own = [Path(sys.prefix), Path(sys.base_prefix), program.folder, *program.shown]
-    besides = [p for p in dict.fromkeys([*own, *map(Path, _SHOWN)]) if p.exists()]
-    outside = [p for p in besides if not any(p.is_relative_to(place) for place, _ in places)]
-    shown: list[Shown] = [*places, *((path, PurePosixPath(path)) for path in outside)]
-    settings = [*ISOLATED, "--clearenv", "--hostname", "server", "--uid", "1000", "--gid", "1000"]
-    settings += ["--cap-drop", "ALL"]
-    path = os.pathsep.join([str(Path(sys.prefix, "bin")), "/usr/local/bin", "/usr/bin", "/bin"])
-    home = {"PATH": path, "HOME": _HOME, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1"}
-    for name, value in home.items():
-        settings += ["--setenv", name, value]
-    settings += ["--args", str(variables)]
-    # Mounted before the shown paths, which may be under it.
-    settings += ["--size", str(program.memory_mb * 2**20), "--tmpfs", _HOME]
-    rest = [*links, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev", "--remount-ro", "/"]
-    rest += ["--chdir", str(program.folder), "--"]
-    limits = json.dumps(
-        {
-            "RLIMIT_DATA": program.memory_mb * 2**20,
-            "RLIMIT_FSIZE": _WRITTEN_BYTES,
-            "RLIMIT_NPROC": _PROCESSES,
-            "RLIMIT_CORE": 0,
-        }
-    )
-    start = [sys.executable, "-I", "-S", "-c", _LIMITED, limits]
-    return boxed(bwrap, settings, shown, [*rest, *start, *words])
+    limits = json.dumps(resource_limits(program.memory_mb))
+    start = [sys.executable, "-I", "-S", "-c", _LIMITED, limits, *words]
+    folder, shown, memory = program.folder, program.shown, program.memory_mb
+    return offline_box(bwrap, "server", folder, shown, memory, start, ["--args", str(variables)])
