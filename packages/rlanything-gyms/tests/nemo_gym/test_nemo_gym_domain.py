@@ -141,6 +141,7 @@ def test_calls_reach_their_session_and_the_verdict_decides(
     assert again.outcome == 1
     assert '{"success":true}' in won.steps[0].next_observation
     assert '{"count":4}' in won.steps[1].next_observation
+    assert won.steps[2].next_observation == "The episode has ended."
     verified = server.verified[0]
     assert verified["initial_count"] == 3
     assert verified["responses_create_params"] == row()["responses_create_params"]

@@ -85,8 +85,8 @@ class NemoGymEnvironment(CallingEnvironment):
     def _scored(self, text: str, action: str | None, valid: bool) -> StepResult:
         row = self._task.data["row"]
         response = response_to_verify(row, self._rest, self._request_id())
-        text = json.dumps({**row, "response": response}, ensure_ascii=False)
-        sent = json.loads(whole_characters(text))
+        body = json.dumps({**row, "response": response}, ensure_ascii=False)
+        sent = json.loads(whole_characters(body))
         try:
             verified = self._server.json("POST", "/verify", sent)
             reward = reward_of(verified.get("reward") if isinstance(verified, Mapping) else None)
