@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlanything.domains.base import Capabilities, DomainError, DomainOptions, File
-from rlanything.domains.rows import TaskSet, read_lines
+from rlanything.domains.rows import TaskSet, check_shares, read_lines
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import RewardRange, WinRule
 from rlanything.records import Task
@@ -49,14 +49,10 @@ class NemoGymDomain(TextDomain):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         chosen = self.options
-        shares = chosen.splits
-        if min(shares.values()) <= 0 or sum(shares.values()) > 1 + 1e-9:
-            raise DomainError(
-                "splits must be shares above 0 that add up to 1 at most: {train: 0.8}"
-            )
+        check_shares(chosen.splits)
         if chosen.held_out is not None and "splits" in chosen.model_fields_set:
             raise DomainError("splits: held_out decides; remove one of them")
-        whole = {"train": 1.0} if chosen.held_out is not None else shares
+        whole = {"train": 1.0} if chosen.held_out is not None else chosen.splits
         self._rows = _tasks(Path(chosen.tasks), whole)
         if chosen.held_out is not None:
             held_out = _tasks(Path(chosen.held_out), {"in_domain": 1.0})

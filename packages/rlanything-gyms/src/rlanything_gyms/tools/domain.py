@@ -17,7 +17,7 @@ from rlanything.domains.base import (
     File,
 )
 from rlanything.domains.registry import named_function
-from rlanything.domains.rows import TaskSet
+from rlanything.domains.rows import TaskSet, check_shares
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import WinRule
 from rlanything.records import Task
@@ -62,11 +62,7 @@ class ToolsDomain(TextDomain):
         """Raises `DomainError` for options it cannot use."""
         super().__init__(**options)
         chosen = self.options
-        shares = chosen.splits
-        if min(shares.values()) <= 0 or sum(shares.values()) > 1 + 1e-9:
-            raise DomainError(
-                "splits must be shares above 0 that add up to 1 at most: {train: 0.8}"
-            )
+        check_shares(chosen.splits)
         if chosen.environment is None and not chosen.mcp:
             raise DomainError("name the tools: environment=module:Class, mcp={...}, or both")
         named = isinstance(chosen.environment, Mapping)
@@ -80,7 +76,7 @@ class ToolsDomain(TextDomain):
             raise DomainError("mcp needs the SDK: pip install 'rlanything[mcp]'")
         self._rows: TaskSet | None = None
         if chosen.tasks is not None:
-            self._rows = read_rows(chosen.tasks, shares)
+            self._rows = read_rows(chosen.tasks, chosen.splits)
         servers = {name: server_of(name, options) for name, options in chosen.mcp.items()}
         self._settings = ToolsSettings(
             environments=_factories(chosen.environment),
