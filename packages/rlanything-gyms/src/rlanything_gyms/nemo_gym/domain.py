@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlanything.domains.base import Capabilities, DomainError, DomainOptions, File
+from rlanything.domains.base import Capabilities, DomainError, File
 from rlanything.domains.rows import TaskSet, check_shares, read_lines
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import RewardRange, WinRule
@@ -16,6 +16,7 @@ from rlanything.records import Task
 from rlanything_gyms.http_tools import HttpFault, HttpServer, checked_url
 from rlanything_gyms.nemo_gym.environment import NemoGymEnvironment, NemoGymSettings
 from rlanything_gyms.nemo_gym.rows import BadRow, check_row, opening
+from rlanything_gyms.tools.calling import CallingOptions
 from rlanything_gyms.tools.rows import read_rows, rows_of
 
 
@@ -24,7 +25,7 @@ class NemoGymDomain(TextDomain):
 
     Raises `DomainError` for invalid options and rows, and later if no such server answers."""
 
-    class Options(DomainOptions):
+    class Options(CallingOptions):
         url: str
         """Address of the resources server."""
         tasks: File
@@ -37,11 +38,6 @@ class NemoGymDomain(TextDomain):
         """Reward from which an episode is won."""
         reward_range: Any = None
         """Lowest and highest reward; None: any."""
-        horizon: Annotated[int, Field(ge=1)] | None = None
-        """Answers after which an episode is cut off and verified as it stands; None:
-        `loop.max_steps`, at which it is lost."""
-        result_characters: Annotated[int, Field(ge=1)] = 16384
-        """Length from which a result is cut."""
         timeout_seconds: Annotated[float, Field(gt=0)] = 20.0
         """Limit of the calls of one answer, and of a verdict; keep four times this below
         `environment.timeout_seconds`."""

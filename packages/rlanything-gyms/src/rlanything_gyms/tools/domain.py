@@ -12,7 +12,6 @@ from rlanything.domains.base import (
     Capabilities,
     CodeName,
     DomainError,
-    DomainOptions,
     EpisodeError,
     File,
 )
@@ -22,6 +21,7 @@ from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import WinRule
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import split_seeds
+from rlanything_gyms.tools.calling import CallingOptions
 from rlanything_gyms.tools.environment import ToolsEnvironment, ToolsSettings
 from rlanything_gyms.tools.methods import Factory
 from rlanything_gyms.tools.rows import NO_PROMPT, read_rows
@@ -31,7 +31,7 @@ from rlanything_gyms.tools.servers import ServerOptions, ServersSettings, server
 class ToolsDomain(TextDomain):
     """Tasks that the policy solves by calling tools, in its model's own format."""
 
-    class Options(DomainOptions):
+    class Options(CallingOptions):
         environment: (
             CodeName | Callable[[], Any] | Mapping[str, CodeName | Callable[[], Any]] | None
         ) = None
@@ -49,11 +49,6 @@ class ToolsDomain(TextDomain):
         """Reward from which an episode is won."""
         splits: Mapping[str, float] = Field({"train": 0.8, "in_domain": 0.2}, min_length=1)
         """Share of each split if the rows do not name their `split`."""
-        horizon: Annotated[int, Field(ge=1)] | None = None
-        """Answers after which an episode is cut off and scored as it stands; None:
-        `loop.max_steps`, at which it is lost."""
-        result_characters: Annotated[int, Field(ge=1)] = 16384
-        """Length from which a result is cut."""
         timeout_seconds: Annotated[float, Field(gt=0)] = 30.0
         """Limit of starting the MCP servers, and of the calls of one answer to them; keep it below
         `environment.timeout_seconds`."""
