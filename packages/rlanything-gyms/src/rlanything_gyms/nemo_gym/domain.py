@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlanything.domains.base import Capabilities, DomainError, File
-from rlanything.domains.rows import TaskSet, check_shares, read_lines
+from rlanything.domains.rows import check_shares, divided, read_lines
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import RewardRange, WinRule
 from rlanything.records import Task
@@ -17,7 +17,7 @@ from rlanything_gyms.http_tools import HttpFault, HttpServer, checked_url
 from rlanything_gyms.nemo_gym.environment import NemoGymEnvironment, NemoGymSettings
 from rlanything_gyms.nemo_gym.rows import BadRow, check_row, opening
 from rlanything_gyms.tools.calling import CallingOptions
-from rlanything_gyms.tools.rows import read_rows, rows_of
+from rlanything_gyms.tools.rows import rows_of
 
 
 class NemoGymDomain(TextDomain):
@@ -48,12 +48,11 @@ class NemoGymDomain(TextDomain):
         check_shares(chosen.splits)
         if chosen.held_out is not None and "splits" in chosen.model_fields_set:
             raise DomainError("splits: held_out decides; remove one of them")
-        whole = {"train": 1.0} if chosen.held_out is not None else chosen.splits
-        self._rows = _tasks(Path(chosen.tasks), whole)
+        shares = chosen.splits if chosen.held_out is None else {"train": 1.0}
+        by_split = _tasks(chosen.tasks, shares)
         if chosen.held_out is not None:
-            held_out = _tasks(Path(chosen.held_out), {"in_domain": 1.0})
-            by_split = {**self._rows.by_split, **held_out.by_split}
-            self._rows = rows_of(self._rows.place, by_split)
+            by_split |= _tasks(chosen.held_out, {"in_domain": 1.0})
+        self._rows = rows_of(str(chosen.tasks), by_split)
         self._settings = NemoGymSettings(
             checked_url(chosen.url),
             WinRule.at(chosen.win_at),
@@ -89,24 +88,21 @@ class NemoGymDomain(TextDomain):
         self._looked = True
 
 
-def _tasks(path: Path, shares: Mapping[str, float]) -> TaskSet:
-    """Returns the tasks of a file. Raises `DomainError` with the number of an invalid row."""
+def _tasks(path: Path, shares: Mapping[str, float]) -> dict[str, list[Task]]:
+    """Returns a file's tasks by split. Raises `DomainError` with the number of an invalid row."""
     rows = list(read_lines(path, "row"))
     for number, row in rows:
         try:
             check_row(row)
         except BadRow as fault:
             raise DomainError(f"{path}, row {number}: {fault}") from None
-    wrapped = [{"id": f"{path.stem}-{number}", "row": row} for number, row in rows]
-    if not wrapped:
+    if not rows:
         raise DomainError(f"{path} has no rows; write one a line")
-    dealt = read_rows(wrapped, shares).by_split
-    named = {split: [_named(task) for task in tasks] for split, tasks in dealt.items()}
-    return rows_of(str(path), named)
+    tasks = [(_task(f"{path.stem}-{number}", row), None) for number, row in rows]
+    return divided(tasks, shares)
 
 
-def _named(task: Task) -> Task:
-    """Returns a task with its row, and the last thing that the user says as its instruction."""
-    row = task.data["row"]["row"]
+def _task(name: str, row: Mapping[str, Any]) -> Task:
+    """Returns the task of a row, with the last thing that the user says as its instruction."""
     asked = [message.content for message in opening(row) if message.role == "user"]
-    return Task(task.id, asked[-1] if asked else "Do what is asked.", "", {"row": row})
+    return Task(name, asked[-1] if asked else "Do what is asked.", "", {"row": row})
