@@ -11,8 +11,9 @@ from pydantic import Field
 from rlanything.domains.base import Capabilities, DomainError, File
 from rlanything.domains.rows import check_shares, divided, read_lines
 from rlanything.domains.text import TextDomain
-from rlanything.domains.winning import RewardRange, WinRule
+from rlanything.domains.winning import WinRule
 from rlanything.records import Task
+from rlanything_gyms.ecosystem import EpisodeRules
 from rlanything_gyms.http_tools import HttpFault, HttpServer, checked_url
 from rlanything_gyms.nemo_gym.environment import NemoGymEnvironment, NemoGymSettings
 from rlanything_gyms.nemo_gym.rows import BadRow, check_row, opening
@@ -55,9 +56,7 @@ class NemoGymDomain(TextDomain):
         self._rows = rows_of(str(chosen.tasks), by_split)
         self._settings = NemoGymSettings(
             checked_url(chosen.url),
-            WinRule.at(chosen.win_at),
-            RewardRange.read(chosen.reward_range),
-            chosen.horizon,
+            EpisodeRules.read(WinRule.at(chosen.win_at), chosen.reward_range, chosen.horizon),
             chosen.result_characters,
             chosen.timeout_seconds,
         )
