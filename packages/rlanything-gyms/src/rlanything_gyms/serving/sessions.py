@@ -18,14 +18,12 @@ from rlanything.domains.base import (
 )
 from rlanything.domains.registry import checked_tasks
 from rlanything.records import Message, Messages, Task
+from rlanything_gyms.ecosystem import SPLITS
 
-SPLITS = ("train", "tune", "in_domain", "ood")
 IDLE_SECONDS = 900.0
 """Time without a request after which a session makes room for a new one."""
 MOST_CHARACTERS = 1 << 20
 """Longest response."""
-
-
 _CRASHED = Observation("The environment failed at this response: the episode is lost.")
 
 
