@@ -42,7 +42,7 @@ class FakeServer:
     answers: dict[str, Any] = field(default_factory=dict)
     """By path, instead of the usual one."""
     results: list[Any] = field(default_factory=list)
-    """Of successive calls."""
+    """Results of successive calls."""
     calls: list[Any] = field(default_factory=list)
     deleted: int = 0
 
@@ -126,7 +126,7 @@ def call(name: str = "go", **arguments: Any) -> str:
 
 
 class Calling:
-    """Calls the tool at every step, twice at once if asked to."""
+    """Gives the same answer at every step: by default, a call of the tool."""
 
     def __init__(self, text: str = "") -> None:
         self.text = text or call()

@@ -94,7 +94,7 @@ def tools(**options: Any) -> ToolsDomain:
 
 
 def results(domain: ToolsDomain, *answers: str, task: Task | None = None) -> list[StepResult]:
-    """What comes of answers to the task whose number is 3."""
+    """Steps of a policy that gives these answers, by default to the task whose number is 3."""
     environment = domain.environment()
     if task is None:
         task = next(each for each in domain.tasks("train", 2, 0) if each.id == "row-1")

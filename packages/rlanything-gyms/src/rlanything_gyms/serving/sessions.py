@@ -95,7 +95,7 @@ class Sessions:
         seed: int,
         most: int,
     ) -> None:
-        """`pool`: makes what plays an episode; `max_steps`: steps at which an episode is lost;
+        """`pool`: makes the pool of an episode; `max_steps`: steps at which an episode is lost;
         `tasks_per_split`: largest number of tasks of each split, drawn with `seed`; `most`: largest
         number of sessions. Raises `DomainError` for a domain that cannot be served."""
         if domain.capabilities.offers_tools:
