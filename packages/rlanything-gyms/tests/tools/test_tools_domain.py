@@ -14,6 +14,7 @@ import pytest
 
 import rlanything as rl
 from helpers.agents import said
+from helpers.calling import call
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.base import DomainError, EpisodeError, StepResult
 from rlanything.domains.requests import Reply, TooLong
@@ -83,10 +84,6 @@ def right(environments: Sequence[Any], secret: Sequence[int], **kwargs: Any) -> 
     assert [each.secret for each in environments] == list(secret)
     assert [message["role"] for message in kwargs["prompts"][0]] == ["user"]
     return [float(each.right) for each in environments]
-
-
-def call(tool: str, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
 
 
 def tools(**options: Any) -> ToolsDomain:
