@@ -1,7 +1,8 @@
-"""A tool, and a chat in which it was called."""
+"""A tool, calls as a policy writes them, and a chat in which the tool was called."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rlanything.records import Message, ToolCall
@@ -20,6 +21,12 @@ SEARCH: dict[str, Any] = {
         },
     },
 }
+
+
+def call(tool: str, /, **arguments: Any) -> str:
+    """An answer that calls a tool, in the format of Hermes."""
+    written = json.dumps({"name": tool, "arguments": arguments})
+    return f"<tool_call>\n{written}\n</tool_call>"
 
 
 def asked(*calls: ToolCall, text: str = "") -> tuple[Message, ...]:

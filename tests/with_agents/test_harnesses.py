@@ -17,6 +17,7 @@ import pytest
 
 import rlanything as rl
 from helpers.agents import Scripted, played
+from helpers.calling import call
 from helpers.paths import ROOT
 from rlanything.records import Task, Trajectory
 from rlanything_agent.domain import AgentDomain
@@ -71,11 +72,6 @@ PATCH = (
     "*** Begin Patch\n*** Update File: calc.py\n@@\n def add(a, b):\n-    return a - b\n"
     "+    return a + b\n*** End Patch\n"
 )
-
-
-def call(name: str, **arguments: Any) -> str:
-    said = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{said}\n</tool_call>"
 
 
 @pytest.fixture

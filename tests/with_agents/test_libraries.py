@@ -5,18 +5,13 @@ knows of it."""
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from helpers.agents import Scripted, agent, played
+from helpers.calling import call
 from rlanything.records import Task, Trajectory
-
-
-def call(name: str, **arguments: Any) -> str:
-    said = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{said}\n</tool_call>"
 
 
 def run(solve: Any, *says: str) -> tuple[Trajectory, list[Any]]:

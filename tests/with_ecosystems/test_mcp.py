@@ -4,7 +4,6 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ import pytest
 
 import rlanything as rl
 from helpers import paths
+from helpers.calling import call
 from helpers.mcp_servers import HUGE, free_port
 from rlanything.domains.base import DomainError, EpisodeError, StepResult
 from rlanything.records import Completion, Task, Trajectory
@@ -80,10 +80,6 @@ def begun(domain: ToolsDomain) -> Iterator[ToolsEnvironment]:
         yield environment
     finally:
         environment.close()
-
-
-def call(tool: str, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
 
 
 HELLO = call("write", name="a", text="hello")

@@ -4,7 +4,6 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
-import json
 import re
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from openenv.core import GenericEnvClient
 from ors.client import ORS, ToolCallError
 
 from helpers import ors_server
+from helpers.calling import call
 from helpers.ecosystems import trained
 from rlanything.domains.base import EpisodeError
 from rlanything_gyms.openenv.domain import OpenEnvDomain
@@ -66,11 +66,6 @@ def ours(folder: Path, standard: str) -> Any:
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with theirs(tmp_path_factory.mktemp("server")) as (url, _):
         yield url
-
-
-def call(name: str, **arguments: Any) -> str:
-    said_so = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{said_so}\n</tool_call>"
 
 
 def guessing(url: str, **options: Any) -> OrsDomain:

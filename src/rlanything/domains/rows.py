@@ -58,6 +58,12 @@ def read_lines(path: Path, noun: str) -> Iterator[tuple[int, Any]]:
                 raise DomainError(f"{path}, {noun} {number}: not JSON ({error}); fix it") from None
 
 
+def check_shares(shares: Mapping[str, float]) -> None:
+    """Raises `DomainError` for shares of splits that are not above 0, or add up to more than 1."""
+    if min(shares.values(), default=0) <= 0 or sum(shares.values()) > 1 + 1e-9:
+        raise DomainError("splits must be shares above 0 that add up to 1 at most: {train: 0.8}")
+
+
 def divided(
     tasks: Collection[tuple[Task, str | None]], shares: Mapping[str, float]
 ) -> dict[str, list[Task]]:

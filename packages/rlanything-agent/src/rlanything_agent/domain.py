@@ -17,6 +17,7 @@ from rlanything.domains.base import (
     InvalidTask,
 )
 from rlanything.domains.registry import named_function
+from rlanything.domains.rows import check_shares
 from rlanything.domains.text import TextDomain, transcript
 from rlanything.records import Messages, Step, Task
 from rlanything_agent.commands import Command, CommandSettings, command_options
@@ -58,7 +59,8 @@ class AgentDomain(TextDomain):
     def __init__(self, **options: Any) -> None:
         """Raises `DomainError` for options it cannot use."""
         chosen = AgentDomain.Options.read(options)
-        self._shares = _shares(chosen.splits)
+        check_shares(chosen.splits)
+        self._shares = chosen.splits
         self._tasks = (
             chosen.tasks if callable(chosen.tasks) else read_tasks(chosen.tasks, self._shares)
         )
@@ -114,12 +116,6 @@ def _function(solve: str | Solve) -> Start:
             raise DomainError(f"solve is {solve!r}: write module:function")
         return partial(Function, Solver(named_function("solve", solve, "(task, client)")))
     return partial(Function, Solver(solve))
-
-
-def _shares(splits: Mapping[str, float]) -> Mapping[str, float]:
-    if min(splits.values(), default=0) <= 0 or sum(splits.values()) > 1 + 1e-9:
-        raise DomainError("splits must be shares above 0 that add up to 1 at most: {train: 0.8}")
-    return splits
 
 
 def _names(models: str | Sequence[str]) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ class HttpServer:
         self._client.cookies.clear()
 
     def limit(self) -> float:
-        """Returns the time at which what begins now must be done."""
+        """Returns the time at which requests that begin now must be done."""
         return time.monotonic() + self.seconds
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class HttpServer:
             ) from None
 
     def healthy(self, path: str) -> bool:
-        """Whether the server still answers a request, with whatever."""
+        """Whether the server still answers requests, even with an error."""
         try:
             for _ in self.parts("GET", path, until=time.monotonic() + min(5.0, self.seconds)):
                 return True

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from helpers.agents import said
+from helpers.calling import call
 from helpers.serving import served
 from rlanything.domains.base import DomainError
 from rlanything.records import Completion
@@ -32,6 +34,7 @@ COUNT = {
     "parameters": {"type": "object", "properties": {"count": {"type": "integer"}}},
     "strict": True,
 }
+increment = partial(call, "increment_counter")
 GET = {**COUNT, "name": "get_counter_value", "parameters": {"type": "object", "properties": {}}}
 
 
@@ -106,11 +109,6 @@ def domain(url: str, folder: Path, *rows: Any, **options: Any) -> NemoGymDomain:
     return NemoGymDomain(**{**usual, **options})
 
 
-def call(name: str = "increment_counter", **arguments: Any) -> str:
-    said_so = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{said_so}\n</tool_call>"
-
-
 class Saying:
     def __init__(self, *texts: str) -> None:
         self.texts = texts
@@ -135,12 +133,13 @@ def test_calls_reach_their_session_and_the_verdict_decides(
     server: Counters, url: str, tmp_path: Path
 ) -> None:
     own = domain(url, tmp_path)
-    texts = [f"I add. {call(count=1)}", call("get_counter_value"), "It is 4."]
+    texts = [f"I add. {increment(count=1)}", call("get_counter_value"), "It is 4."]
     won, again = played(own, *texts).trajectories
     assert (won.outcome, won.reward, len(won.steps)) == (1, 1.0, 3)
     assert again.outcome == 1
     assert '{"success":true}' in won.steps[0].next_observation
     assert '{"count":4}' in won.steps[1].next_observation
+    assert won.steps[2].next_observation == "The episode has ended."
     verified = server.verified[0]
     assert verified["initial_count"] == 3
     assert verified["responses_create_params"] == row()["responses_create_params"]
@@ -149,7 +148,7 @@ def test_calls_reach_their_session_and_the_verdict_decides(
     assert kinds == ["message", *one, *one, "message"]
     calls = [item for item in verified["response"]["output"] if "call_id" in item]
     assert [calls[0]["call_id"], calls[2]["call_id"]] == [c["call_id"] for c in calls[1::2]]
-    lost = played(own, call(count=5), "Done.").trajectories[0]
+    lost = played(own, increment(count=5), "Done.").trajectories[0]
     assert (lost.outcome, lost.reward) == (-1, 0.0)
 
 
@@ -163,7 +162,7 @@ def test_the_response_is_one_of_openais(server: Counters, url: str, tmp_path: Pa
 def test_calls_are_made_one_at_a_time_where_the_row_says_so(
     server: Counters, url: str, tmp_path: Path
 ) -> None:
-    texts = [call(count=1) * 2, "Done."]
+    texts = [increment(count=1) * 2, "Done."]
     assert played(domain(url, tmp_path), *texts).trajectories[0].outcome == -1
     single = domain(url, tmp_path, row(parallel_tool_calls=False))
     assert played(single, *texts).trajectories[0].outcome == 1
@@ -173,7 +172,7 @@ def test_calls_are_made_one_at_a_time_where_the_row_says_so(
 
 def test_a_servers_error_is_the_result_of_its_call(url: str, tmp_path: Path) -> None:
     own = domain(url, tmp_path)
-    [trajectory, _] = played(own, call(count="one"), call("verify"), "Done.").trajectories
+    [trajectory, _] = played(own, increment(count="one"), call("verify"), "Done.").trajectories
     assert "count must be a number" in trajectory.steps[0].next_observation
     assert "there is no tool 'verify'" in trajectory.steps[1].next_observation
     assert [step.valid for step in trajectory.steps] == [False, False, True]
@@ -181,8 +180,8 @@ def test_a_servers_error_is_the_result_of_its_call(url: str, tmp_path: Path) -> 
 
 def test_a_horizon_is_verified_as_it_stands(server: Counters, url: str, tmp_path: Path) -> None:
     cut = domain(url, tmp_path, horizon=1)
-    assert played(cut, call(count=1)).trajectories[0].outcome == 1
-    assert played(domain(url, tmp_path), *[call(count=0)] * 5).trajectories[0].outcome == -1
+    assert played(cut, increment(count=1)).trajectories[0].outcome == 1
+    assert played(domain(url, tmp_path), *[increment(count=0)] * 5).trajectories[0].outcome == -1
     assert len(server.verified) == 2
 
 
@@ -210,7 +209,7 @@ def test_a_server_that_fails_costs_its_own_episode(
     own = domain(url, tmp_path, reward_range=[0, 1])
     own.tasks("train", 1, 0)
     server.odd = odd
-    rollouts = played(own, call(count=1), "Done.")
+    rollouts = played(own, increment(count=1), "Done.")
     assert [t.outcome for t in rollouts.trajectories] == ([-1, -1] if lost else [])
     faults = rollouts.crashes if lost else rollouts.failures
     assert len(faults) == 2

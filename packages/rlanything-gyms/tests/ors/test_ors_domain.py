@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from helpers.agents import said
+from helpers.calling import call
 from helpers.odd_domain import Odd
 from helpers.serving import served
 from rlanything.domains.base import DomainError
@@ -42,7 +43,7 @@ class FakeServer:
     answers: dict[str, Any] = field(default_factory=dict)
     """By path, instead of the usual one."""
     results: list[Any] = field(default_factory=list)
-    """Of successive calls."""
+    """Results of successive calls."""
     calls: list[Any] = field(default_factory=list)
     deleted: int = 0
 
@@ -120,16 +121,11 @@ def domain(url: str, **options: Any) -> OrsDomain:
     return OrsDomain(**{"url": url, "win": {"return": ">= 1"}, "timeout_seconds": 5.0, **options})
 
 
-def call(name: str = "go", **arguments: Any) -> str:
-    said_so = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{said_so}\n</tool_call>"
-
-
 class Calling:
-    """Calls the tool at every step, twice at once if asked to."""
+    """Gives the same answer at every step: by default, a call of the tool."""
 
     def __init__(self, text: str = "") -> None:
-        self.text = text or call()
+        self.text = text or call("go")
         self.prompts: list[Any] = []
 
     def respond(self, episodes: Any, seeds: Any) -> list[Completion]:
@@ -148,7 +144,7 @@ def played(domain: OrsDomain, policy: Calling, max_steps: int = 4) -> Rollouts:
 
 def test_calls_earn_rewards_whose_sum_decides(fake: FakeServer, url: str) -> None:
     fake.results = [result("no", -0.25), result("hm"), result("yes", 1.25, finished=True)]
-    policy = Calling(f"I go. {call(where='on')}")
+    policy = Calling(f"I go. {call('go', where='on')}")
     [trajectory] = played(domain(url), policy).trajectories
     assert (trajectory.outcome, trajectory.reward) == (1, 1.0)
     ends = [step.next_observation.rpartition("\n")[2] for step in trajectory.steps]
@@ -187,7 +183,7 @@ def test_parallel_calls_add_up_and_those_after_the_end_are_refused(
     fake: FakeServer, url: str
 ) -> None:
     fake.results = [result("one", 0.5), result("two", 0.5, finished=True)]
-    [trajectory] = played(domain(url), Calling(call() * 3)).trajectories
+    [trajectory] = played(domain(url), Calling(call("go") * 3)).trajectories
     assert trajectory.outcome == 1
     last = trajectory.steps[-1]
     assert "an earlier call has ended the episode" in last.next_observation

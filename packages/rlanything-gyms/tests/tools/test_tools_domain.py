@@ -14,6 +14,7 @@ import pytest
 
 import rlanything as rl
 from helpers.agents import said
+from helpers.calling import call
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.base import DomainError, EpisodeError, StepResult
 from rlanything.domains.requests import Reply, TooLong
@@ -85,16 +86,12 @@ def right(environments: Sequence[Any], secret: Sequence[int], **kwargs: Any) -> 
     return [float(each.right) for each in environments]
 
 
-def call(tool: str, **arguments: Any) -> str:
-    return f"<tool_call>{json.dumps({'name': tool, 'arguments': arguments})}</tool_call>"
-
-
 def tools(**options: Any) -> ToolsDomain:
     return ToolsDomain(**{"environment": Guess, "reward": right, "tasks": ROWS, **options})
 
 
 def results(domain: ToolsDomain, *answers: str, task: Task | None = None) -> list[StepResult]:
-    """What comes of answers to the task whose number is 3."""
+    """Steps of a policy that gives these answers, by default to the task whose number is 3."""
     environment = domain.environment()
     if task is None:
         task = next(each for each in domain.tasks("train", 2, 0) if each.id == "row-1")

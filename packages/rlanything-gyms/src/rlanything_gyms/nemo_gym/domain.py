@@ -8,15 +8,17 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlanything.domains.base import Capabilities, DomainError, DomainOptions, File
-from rlanything.domains.rows import TaskSet, read_lines
+from rlanything.domains.base import Capabilities, DomainError, File
+from rlanything.domains.rows import check_shares, divided, read_lines
 from rlanything.domains.text import TextDomain
-from rlanything.domains.winning import RewardRange, WinRule
+from rlanything.domains.winning import WinRule
 from rlanything.records import Task
+from rlanything_gyms.ecosystem import EpisodeRules
 from rlanything_gyms.http_tools import HttpFault, HttpServer, checked_url
 from rlanything_gyms.nemo_gym.environment import NemoGymEnvironment, NemoGymSettings
 from rlanything_gyms.nemo_gym.rows import BadRow, check_row, opening
-from rlanything_gyms.tools.rows import read_rows, rows_of
+from rlanything_gyms.tools.calling import CallingOptions
+from rlanything_gyms.tools.rows import rows_of
 
 
 class NemoGymDomain(TextDomain):
@@ -24,7 +26,7 @@ class NemoGymDomain(TextDomain):
 
     Raises `DomainError` for invalid options and rows, and later if no such server answers."""
 
-    class Options(DomainOptions):
+    class Options(CallingOptions):
         url: str
         """Address of the resources server."""
         tasks: File
@@ -37,11 +39,6 @@ class NemoGymDomain(TextDomain):
         """Reward from which an episode is won."""
         reward_range: Any = None
         """Lowest and highest reward; None: any."""
-        horizon: Annotated[int, Field(ge=1)] | None = None
-        """Answers after which an episode is cut off and verified as it stands; None:
-        `loop.max_steps`, at which it is lost."""
-        result_characters: Annotated[int, Field(ge=1)] = 16384
-        """Length from which a result is cut."""
         timeout_seconds: Annotated[float, Field(gt=0)] = 20.0
         """Limit of the calls of one answer, and of a verdict; keep four times this below
         `environment.timeout_seconds`."""
@@ -49,24 +46,17 @@ class NemoGymDomain(TextDomain):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         chosen = self.options
-        shares = chosen.splits
-        if min(shares.values()) <= 0 or sum(shares.values()) > 1 + 1e-9:
-            raise DomainError(
-                "splits must be shares above 0 that add up to 1 at most: {train: 0.8}"
-            )
+        check_shares(chosen.splits)
         if chosen.held_out is not None and "splits" in chosen.model_fields_set:
             raise DomainError("splits: held_out decides; remove one of them")
-        whole = {"train": 1.0} if chosen.held_out is not None else shares
-        self._rows = _tasks(Path(chosen.tasks), whole)
+        shares = chosen.splits if chosen.held_out is None else {"train": 1.0}
+        by_split = _tasks(chosen.tasks, shares)
         if chosen.held_out is not None:
-            held_out = _tasks(Path(chosen.held_out), {"in_domain": 1.0})
-            by_split = {**self._rows.by_split, **held_out.by_split}
-            self._rows = rows_of(self._rows.place, by_split)
+            by_split |= _tasks(chosen.held_out, {"in_domain": 1.0})
+        self._rows = rows_of(str(chosen.tasks), by_split)
         self._settings = NemoGymSettings(
             checked_url(chosen.url),
-            WinRule.at(chosen.win_at),
-            RewardRange.read(chosen.reward_range),
-            chosen.horizon,
+            EpisodeRules.read(WinRule.at(chosen.win_at), chosen.reward_range, chosen.horizon),
             chosen.result_characters,
             chosen.timeout_seconds,
         )
@@ -97,24 +87,21 @@ class NemoGymDomain(TextDomain):
         self._looked = True
 
 
-def _tasks(path: Path, shares: Mapping[str, float]) -> TaskSet:
-    """Returns the tasks of a file. Raises `DomainError` with the number of an invalid row."""
+def _tasks(path: Path, shares: Mapping[str, float]) -> dict[str, list[Task]]:
+    """Returns a file's tasks by split. Raises `DomainError` with the number of an invalid row."""
     rows = list(read_lines(path, "row"))
     for number, row in rows:
         try:
             check_row(row)
         except BadRow as fault:
             raise DomainError(f"{path}, row {number}: {fault}") from None
-    wrapped = [{"id": f"{path.stem}-{number}", "row": row} for number, row in rows]
-    if not wrapped:
+    if not rows:
         raise DomainError(f"{path} has no rows; write one a line")
-    dealt = read_rows(wrapped, shares).by_split
-    named = {split: [_named(task) for task in tasks] for split, tasks in dealt.items()}
-    return rows_of(str(path), named)
+    tasks = [(_task(f"{path.stem}-{number}", row), None) for number, row in rows]
+    return divided(tasks, shares)
 
 
-def _named(task: Task) -> Task:
-    """Returns a task with its row, and the last thing that the user says as its instruction."""
-    row = task.data["row"]["row"]
+def _task(name: str, row: Mapping[str, Any]) -> Task:
+    """Returns the task of a row, with the last thing that the user says as its instruction."""
     asked = [message.content for message in opening(row) if message.role == "user"]
-    return Task(task.id, asked[-1] if asked else "Do what is asked.", "", {"row": row})
+    return Task(name, asked[-1] if asked else "Do what is asked.", "", {"row": row})

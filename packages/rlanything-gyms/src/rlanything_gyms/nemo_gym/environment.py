@@ -11,9 +11,10 @@ from urllib.parse import quote
 
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.domains.calls import Said
-from rlanything.domains.winning import BadReward, RewardRange, WinRule, reward_of
+from rlanything.domains.winning import BadReward, reward_of
 from rlanything.records import Message, Task
 from rlanything.surrogates import whole_characters
+from rlanything_gyms.ecosystem import EpisodeRules
 from rlanything_gyms.http_tools import HttpFault, HttpServer, RefusedRequest
 from rlanything_gyms.nemo_gym.rows import functions, opening, response_to_verify
 from rlanything_gyms.tools.calling import CallingEnvironment
@@ -25,9 +26,7 @@ class NemoGymSettings:
     """Options that the environments need."""
 
     url: str
-    win: WinRule
-    rewards: RewardRange
-    horizon: int | None
+    rules: EpisodeRules
     result_characters: int
     seconds: float
     """Limit of the requests of one step."""
@@ -37,13 +36,12 @@ class NemoGymEnvironment(CallingEnvironment):
     """Plays sessions on a server, one after the other."""
 
     def __init__(self, settings: NemoGymSettings) -> None:
-        super().__init__(settings.horizon, settings.result_characters)
+        super().__init__(settings.rules.horizon, settings.result_characters)
         self._settings = settings
         self._server = HttpServer("NeMo Gym", settings.url, {}, settings.seconds)
         self._until = 0.0
 
     def reset(self, task: Task) -> Observation:
-        self._task, self._answers = task, 0
         row = task.data["row"]
         self._server.forget()
         try:
@@ -85,17 +83,17 @@ class NemoGymEnvironment(CallingEnvironment):
     def _scored(self, text: str, action: str | None, valid: bool) -> StepResult:
         row = self._task.data["row"]
         response = response_to_verify(row, self._rest, self._request_id())
-        text = json.dumps({**row, "response": response}, ensure_ascii=False)
-        sent = json.loads(whole_characters(text))
+        body = json.dumps({**row, "response": response}, ensure_ascii=False)
+        sent = json.loads(whole_characters(body))
         try:
             verified = self._server.json("POST", "/verify", sent)
             reward = reward_of(verified.get("reward") if isinstance(verified, Mapping) else None)
-            self._settings.rewards.check(reward)
+            self._settings.rules.rewards.check(reward)
         except BadReward as fault:
             raise self._fault(f"{self._server.place} verifies: {fault}") from None
         except HttpFault as fault:
             raise self._broken(fault) from None
-        won = self._settings.win.reached(reward)
+        won = self._settings.rules.win.reached(reward)
         return StepResult(Observation(text), action, valid, 1 if won else -1, reward)
 
     def _broken(self, fault: HttpFault) -> EpisodeError:

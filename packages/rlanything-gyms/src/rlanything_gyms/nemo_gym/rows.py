@@ -78,15 +78,13 @@ def check_row(row: Any) -> None:
     functions(row)
 
 
-def response_to_verify(
-    row: Mapping[str, Any], said: Messages, name: str, model: str = "policy"
-) -> dict[str, Any]:
+def response_to_verify(row: Mapping[str, Any], said: Messages, name: str) -> dict[str, Any]:
     """Returns what the policy said and its calls brought as a response of OpenAI's Responses."""
     params = row["responses_create_params"]
     return {
         "id": f"resp_{name}",
         "created_at": 0.0,
-        "model": model,
+        "model": "policy",
         "object": "response",
         "output": _items(said),
         "parallel_tool_calls": params.get("parallel_tool_calls") is not False,

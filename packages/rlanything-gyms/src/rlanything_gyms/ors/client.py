@@ -13,7 +13,7 @@ from rlanything_gyms.http_tools import HttpFault, HttpServer, RefusedRequest
 
 T = TypeVar("T")
 _RESUMED = 3
-"""Times that a call is asked for again whose connection broke after it began."""
+"""Retries of a call whose connection breaks after it began."""
 _PAUSE_SECONDS = 0.5
 
 
@@ -127,8 +127,8 @@ class OrsClient:
         return "\n".join(map(str, blocks)), self._tools(until)
 
     def call(self, tool: str, arguments: Mapping[str, Any]) -> Called:
-        """Returns the result of a call. A call whose connection breaks once it has begun is asked
-        for again, which does not repeat it. Raises `FailedCall`, and `HttpFault`."""
+        """Returns the result of a call. A call whose connection breaks after it began is
+        asked for again, which does not repeat it. Raises `FailedCall`, and `HttpFault`."""
         until = self._server.limit()
         body: dict[str, Any] = {"name": tool, "input": dict(arguments)}
         events: list[tuple[str, str]] = []

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from rlanything.domains.base import Capabilities, DomainError, DomainOptions, SecretVariable
+from rlanything.domains.base import Capabilities, DomainError, SecretVariable
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import WinRule
 from rlanything.records import Messages, Step, Task
@@ -23,6 +23,7 @@ from rlanything_gyms.ors.environment import (
     reward_in,
     steps_without_rewards,
 )
+from rlanything_gyms.tools.calling import CallingOptions
 
 
 class OrsDomain(TextDomain):
@@ -32,7 +33,7 @@ class OrsDomain(TextDomain):
     `oracle` have it. Raises `DomainError` for invalid options, and later if no such server
     answers."""
 
-    class Options(DomainOptions):
+    class Options(CallingOptions):
         url: str
         """Address of the server."""
         environment: Annotated[str, Field(min_length=1)] | None = None
@@ -46,13 +47,8 @@ class OrsDomain(TextDomain):
         rewards of all calls, `reward` the last one."""
         reward_range: Any = None
         """Lowest and highest return; None: any."""
-        horizon: Annotated[int, Field(ge=1)] | None = None
-        """Answers after which an episode is cut off and scored as it stands; None:
-        `loop.max_steps`, at which it is lost."""
         key_variable: SecretVariable | None = None
         """The environment variable that holds the server's key; None if no key is needed."""
-        result_characters: Annotated[int, Field(ge=1)] = 16384
-        """Length from which a result is cut."""
         timeout_seconds: Annotated[float, Field(gt=0)] = 20.0
         """Limit of the requests of one step; keep twice this below
         `environment.timeout_seconds`."""

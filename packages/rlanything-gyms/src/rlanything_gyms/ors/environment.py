@@ -47,7 +47,6 @@ class OrsEnvironment(CallingEnvironment):
         """Rewards of the calls of the current answer."""
 
     def reset(self, task: Task) -> Observation:
-        self._task, self._answers = task, 0
         self._finished = False
         self._total = self._last = 0.0
         self._earned = []

@@ -18,14 +18,12 @@ from rlanything.domains.base import (
 )
 from rlanything.domains.registry import checked_tasks
 from rlanything.records import Message, Messages, Task
+from rlanything_gyms.ecosystem import SPLITS
 
-SPLITS = ("train", "tune", "in_domain", "ood")
 IDLE_SECONDS = 900.0
 """Time without a request after which a session makes room for a new one."""
 MOST_CHARACTERS = 1 << 20
 """Longest response."""
-
-
 _CRASHED = Observation("The environment failed at this response: the episode is lost.")
 
 
@@ -97,7 +95,7 @@ class Sessions:
         seed: int,
         most: int,
     ) -> None:
-        """`pool`: makes what plays an episode; `max_steps`: steps at which an episode is lost;
+        """`pool`: makes the pool of an episode; `max_steps`: steps at which an episode is lost;
         `tasks_per_split`: largest number of tasks of each split, drawn with `seed`; `most`: largest
         number of sessions. Raises `DomainError` for a domain that cannot be served."""
         if domain.capabilities.offers_tools:

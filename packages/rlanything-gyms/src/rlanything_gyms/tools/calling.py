@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from rlanything.domains.base import EpisodeError, Observation, StepResult
+from pydantic import Field
+
+from rlanything.domains.base import DomainOptions, EpisodeError, Observation, StepResult
 from rlanything.domains.calls import Said, parse_calls
 from rlanything.domains.requests import ModelRequest, Reply
 from rlanything.domains.thoughts import bare_thought
@@ -18,6 +20,16 @@ from rlanything_gyms.tools.methods import Tool, ToolError
 END = "The episode has ended."
 _ACTION_CHARACTERS = 200
 _UNREADABLE = "error: this call cannot be read; write it in the format for calls, and close it"
+
+
+class CallingOptions(DomainOptions):
+    """Options that domains with tools share."""
+
+    horizon: Annotated[int, Field(ge=1)] | None = None
+    """Answers after which an episode is cut off and scored as it stands; None: `loop.max_steps`, at
+    which it is lost."""
+    result_characters: Annotated[int, Field(ge=1)] = 16384
+    """Length from which a result is cut."""
 
 
 class CallingEnvironment:

@@ -12,16 +12,16 @@ from rlanything.domains.base import (
     Capabilities,
     CodeName,
     DomainError,
-    DomainOptions,
     EpisodeError,
     File,
 )
 from rlanything.domains.registry import named_function
-from rlanything.domains.rows import TaskSet
+from rlanything.domains.rows import TaskSet, check_shares
 from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import WinRule
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import split_seeds
+from rlanything_gyms.tools.calling import CallingOptions
 from rlanything_gyms.tools.environment import ToolsEnvironment, ToolsSettings
 from rlanything_gyms.tools.methods import Factory
 from rlanything_gyms.tools.rows import NO_PROMPT, read_rows
@@ -31,7 +31,7 @@ from rlanything_gyms.tools.servers import ServerOptions, ServersSettings, server
 class ToolsDomain(TextDomain):
     """Tasks that the policy solves by calling tools, in its model's own format."""
 
-    class Options(DomainOptions):
+    class Options(CallingOptions):
         environment: (
             CodeName | Callable[[], Any] | Mapping[str, CodeName | Callable[[], Any]] | None
         ) = None
@@ -49,11 +49,6 @@ class ToolsDomain(TextDomain):
         """Reward from which an episode is won."""
         splits: Mapping[str, float] = Field({"train": 0.8, "in_domain": 0.2}, min_length=1)
         """Share of each split if the rows do not name their `split`."""
-        horizon: Annotated[int, Field(ge=1)] | None = None
-        """Answers after which an episode is cut off and scored as it stands; None:
-        `loop.max_steps`, at which it is lost."""
-        result_characters: Annotated[int, Field(ge=1)] = 16384
-        """Length from which a result is cut."""
         timeout_seconds: Annotated[float, Field(gt=0)] = 30.0
         """Limit of starting the MCP servers, and of the calls of one answer to them; keep it below
         `environment.timeout_seconds`."""
@@ -62,11 +57,7 @@ class ToolsDomain(TextDomain):
         """Raises `DomainError` for options it cannot use."""
         super().__init__(**options)
         chosen = self.options
-        shares = chosen.splits
-        if min(shares.values()) <= 0 or sum(shares.values()) > 1 + 1e-9:
-            raise DomainError(
-                "splits must be shares above 0 that add up to 1 at most: {train: 0.8}"
-            )
+        check_shares(chosen.splits)
         if chosen.environment is None and not chosen.mcp:
             raise DomainError("name the tools: environment=module:Class, mcp={...}, or both")
         named = isinstance(chosen.environment, Mapping)
@@ -80,7 +71,7 @@ class ToolsDomain(TextDomain):
             raise DomainError("mcp needs the SDK: pip install 'rlanything[mcp]'")
         self._rows: TaskSet | None = None
         if chosen.tasks is not None:
-            self._rows = read_rows(chosen.tasks, shares)
+            self._rows = read_rows(chosen.tasks, chosen.splits)
         servers = {name: server_of(name, options) for name, options in chosen.mcp.items()}
         self._settings = ToolsSettings(
             environments=_factories(chosen.environment),
