@@ -127,6 +127,10 @@ class Reader:
         self.history = History(store)
         self._curves = Curves(store, self.history)
 
+    def reopen(self, store: Store) -> None:
+        """Reads from another connection to the same run from now on, and only new data."""
+        self.store = self.history.store = self._curves.store = store
+
     def iterations(self) -> list[int]:
         return [t for (t,) in self.store.query("SELECT iteration FROM iterations ORDER BY 1")]
 
