@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlanything.runs.directory import check_run, find_holder
+from rlanything.runs.directory import find_holder
 from rlanything.runs.lineage import read_lineage
 from rlanything.runs.paths import STORE
 from rlanything.runs.report.facts import Facts, Reader
@@ -53,8 +53,7 @@ class RunSource:
         """State of the run's files and the chosen episode at the last read."""
 
     def check(self) -> None:
-        """Raises what `check_run` raises, and `StoreError` for a store that cannot be read."""
-        check_run(self.directory)
+        """Raises `StoreError` or `RunDirectoryError` if there is no run that can be read."""
         Store(self.directory / STORE, read_only=True).close()
 
     def read(self, episode: str | None) -> RunView | None:
