@@ -21,7 +21,7 @@ from rlanything_watch.source import RunView
 COLORS = ("#5fd7ff", "#ffd75f", "#d787ff", "#87d787", "#ff8787", "#d7d7af")
 """Colours of curves, all in the palette of a terminal with 256."""
 GOOD, BAD, LABEL = "#87d787", "#ff8787", "bold #5fd7ff"
-LEGEND = 31
+LEGEND = 32
 """Columns of a chart's legend."""
 CHART_ROWS = (8, 16)
 """Fewest and most rows of a chart."""
