@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from rlanything.runs.report.curves import Point
-from rlanything_watch.chart import Line, draw
+from rlanything_watch.chart import ChartLine, draw
 
 
-def drawn(*lines: Line, width: int = 26, height: int = 5) -> list[str]:
+def drawn(*lines: ChartLine, width: int = 26, height: int = 5) -> list[str]:
     return [row.plain.rstrip() for row in draw(lines, width, height)]
 
 
-def line(*points: tuple[int, float], low: float | None = None, high: float | None = None) -> Line:
-    return Line("success", tuple(Point(t, share, low, high) for t, share in points), "red")
+def line(
+    *points: tuple[int, float], low: float | None = None, high: float | None = None
+) -> ChartLine:
+    return ChartLine("success", tuple(Point(t, share, low, high) for t, share in points), "red")
 
 
 def test_a_curve_goes_from_corner_to_corner() -> None:
@@ -44,6 +46,6 @@ def test_curves_that_end_in_one_row_are_both_numbered() -> None:
 
 def test_long_curves_have_few_whiskers_and_one_at_the_end() -> None:
     points = tuple(Point(t, 0.5, 0.0, 1.0) for t in range(1000))
-    top = drawn(Line("success", points, "red"), width=106)[0]
+    top = drawn(ChartLine("success", points, "red"), width=106)[0]
     assert 5 <= sum(not cell.isspace() for cell in top[5:]) <= 12
     assert not top[-1].isspace()

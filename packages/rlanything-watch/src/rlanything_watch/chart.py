@@ -21,7 +21,7 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChartLine:
     """A curve, its name and its colour."""
 
     name: str
@@ -29,7 +29,7 @@ class Line:
     color: str
 
 
-def draw(lines: Sequence[Line], width: int, height: int) -> list[Content]:
+def draw(lines: Sequence[ChartLine], width: int, height: int) -> list[Content]:
     """Returns `height` rows of `width` columns: curves numbered at their right end, intervals as
     dotted whiskers, shares on the left and iterations below."""
     canvas = _Canvas(lines, max(width - MARGIN - len(lines), FEWEST_COLUMNS), height - 1)
@@ -47,7 +47,7 @@ def draw(lines: Sequence[Line], width: int, height: int) -> list[Content]:
 class _Canvas:
     """Dots of a chart; a cell has the style of what was drawn into it last."""
 
-    def __init__(self, lines: Sequence[Line], columns: int, rows: int) -> None:
+    def __init__(self, lines: Sequence[ChartLine], columns: int, rows: int) -> None:
         self.columns, self.rows, self._lines = columns, rows, lines
         self._cells: dict[tuple[int, int], tuple[int, str]] = {}
         points = [point for line in lines for point in line.points]
@@ -62,7 +62,7 @@ class _Canvas:
         self.first = min((point.iteration for point in points), default=0)
         self.last = max((point.iteration for point in points), default=0)
 
-    def whiskers(self, line: Line) -> None:
+    def whiskers(self, line: ChartLine) -> None:
         apart = math.ceil(len(line.points) / MOST_WHISKERS)
         for point in line.points[::-1][:: max(apart, 1)]:
             if point.low is not None and point.high is not None:
@@ -70,7 +70,7 @@ class _Canvas:
                 for y in range(self._y(point.high), self._y(point.low) + 1, 2):
                     self._dot(x, y, f"{line.color} 60%")
 
-    def curve(self, line: Line) -> None:
+    def curve(self, line: ChartLine) -> None:
         places = [(self._x(point.iteration), self._y(point.estimate)) for point in line.points]
         for (x, y), (to_x, to_y) in zip(places, [*places[1:], *places[-1:]], strict=True):
             steps = max(abs(to_x - x), abs(to_y - y), 1)

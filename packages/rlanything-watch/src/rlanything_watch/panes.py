@@ -15,7 +15,7 @@ from rlanything.runs.report.facts import Facts, Verdict
 from rlanything.runs.store.stored import StoredJudgement, StoredStep, StoredTrajectory
 from rlanything.runs.summary import share
 from rlanything.terminal import one_line, visible
-from rlanything_watch.chart import Line, draw
+from rlanything_watch.chart import ChartLine, draw
 from rlanything_watch.source import RunView
 
 COLORS = ("#5fd7ff", "#ffd75f", "#d787ff", "#87d787", "#ff8787", "#d7d7af")
@@ -71,7 +71,7 @@ def curves(views: Mapping[str, RunView], width: int, height: int) -> Content:
     return lines(row for title, of in charts for row in _chart(title, of, width, rows))
 
 
-def _charts(facts: Facts) -> list[tuple[str, list[Line]]]:
+def _charts(facts: Facts) -> list[tuple[str, list[ChartLine]]]:
     charts = [(_title("success", facts.policy.verdicts, ""), _lines(facts.policy.curves))]
     for judge in facts.judges:
         title = _title(judge.name, judge.verdicts, judge.fault)
@@ -79,21 +79,21 @@ def _charts(facts: Facts) -> list[tuple[str, list[Line]]]:
     return [(title, of) for title, of in charts if of]
 
 
-def _overlaid(runs: Mapping[str, Facts]) -> list[tuple[str, list[Line]]]:
+def _overlaid(runs: Mapping[str, Facts]) -> list[tuple[str, list[ChartLine]]]:
     """Returns a chart for each curve that a run has, with a line for each run that has it."""
-    charts: dict[str, list[Line]] = {}
+    charts: dict[str, list[ChartLine]] = {}
     for color, (label, facts) in zip(_colors(len(runs)), runs.items(), strict=True):
         roles = {"success": facts.policy.curves} | {j.name: j.curves for j in facts.judges}
         for role, of_role in roles.items():
             for curve in of_role:
                 title = f"{role}: {curve.name}"
-                charts.setdefault(title, []).append(Line(label, curve.points, color))
+                charts.setdefault(title, []).append(ChartLine(label, curve.points, color))
     return list(charts.items())
 
 
-def _lines(measured: Sequence[Curve]) -> list[Line]:
+def _lines(measured: Sequence[Curve]) -> list[ChartLine]:
     pairs = zip(measured, _colors(len(measured)), strict=True)
-    return [Line(curve.name, curve.points, color) for curve, color in pairs]
+    return [ChartLine(curve.name, curve.points, color) for curve, color in pairs]
 
 
 def _colors(count: int) -> list[str]:
@@ -106,7 +106,7 @@ def _title(name: str, verdicts: Sequence[Verdict], fault: str) -> str:
     return f"{name}: {', '.join([*judged, *filter(None, [fault])])}".removesuffix(": ")
 
 
-def _chart(title: str, of: Sequence[Line], width: int, height: int) -> list[Content]:
+def _chart(title: str, of: Sequence[ChartLine], width: int, height: int) -> list[Content]:
     legend = [
         row
         for number, line in enumerate(of, 1)
