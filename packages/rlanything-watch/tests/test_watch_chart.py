@@ -19,10 +19,10 @@ def line(
 def test_a_curve_goes_from_corner_to_corner() -> None:
     assert drawn(line((0, 0.0), (10, 1.0))) == [
         "100%                ⣀⡠⠤⠒⠉1",
-        "               ⢀⣀⠤⠔⠊⠉",
-        "          ⣀⡠⠤⠒⠊⠁",
-        "  0% ⣀⠤⠔⠒⠉⠁",
-        "     iteration 0        10",
+        "               ⣀⡠⠔⠒⠉",
+        "          ⣀⠤⠔⠊⠉",
+        "  0% ⣀⠤⠒⠊⠉",
+        "     iteration 0       10",
     ]
 
 
@@ -35,7 +35,7 @@ def test_the_scale_is_the_tenths_around_curves_and_intervals() -> None:
 def test_one_point_is_a_dot_with_its_interval() -> None:
     rows = drawn(line((3, 0.5), low=0.0, high=1.0))
     assert all(row[5:6].strip() for row in rows[:4])
-    assert rows[2][5:] == "?1"
+    assert [row.endswith(" 1") for row in rows[:4]].count(True) == 1
     assert rows[-1].strip() == "iteration 3"
 
 

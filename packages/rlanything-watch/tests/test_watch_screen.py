@@ -81,25 +81,25 @@ CURVES = """\
 alpha finished · iteration 12 of 12 · 188 episodes · made up · kept 2026-01-01 …
  1 Curves   2 Episode   3 Pool   4 Warnings   5 Throughput
 success: in_domain improved, ood improved
-100%                                       ⢀    1 in_domain
-           ⠠      ⠄     ⠄     ⠠      ⡆    ⣀⣰12    80.0% [63.9, 90.4]
-           ⠨      ⠅     ⠅     ⠨ ⣀⣀⠤⠤⠒⡗⠒⠉⠉⠉ ⢸    2 ood
-           ⠨      ⠅    ⢀⣅⡠⠤⠔⠒⠒⠩⠉     ⡇     ⠨      80.0% [63.9, 90.4]
-     ⠄  ⠒⠒⠒⠺⠒⠒⠒⣒⣒⠶⠷⠒⠒⠛⠛⠓⠗⠒⠒⠒⠒⠒⠺⠒⠒⠒⠒⠒⠒⠗⠒⠒⠒⠒⠒⠺3   3 rollouts
-     ⠅⢀⣀⡠⠤⠔⠺⠊⠉⠉   ⠅     ⠅     ⠨      ⠅     ⠨      50.0% [16.7, 83.3]
-     ⠍⠁    ⠨      ⠅     ⠅     ⠨      ⠅     ⠨
- 10% ⠁     ⠈      ⠁     ⠁     ⠈      ⠁     ⠈
-     iteration 0                          12
+100%                                      ⢀    1 in_domain
+           ⠄     ⠠      ⠄     ⠄     ⡆    ⣀⣰12    80.0% [63.9, 90.4]
+           ⠅     ⠨      ⠅     ⠅⣀⣀⠤⠤⠒⡗⠒⠉⠉⠉ ⢸    2 ood
+           ⠅     ⠨     ⣀⣅⠤⠤⠒⠒⠉⠍     ⡇     ⠨      80.0% [63.9, 90.4]
+     ⠄  ⠒⠒⠒⠗⠒⠒⢒⣒⡲⠾⠖⠒⠚⠛⠛⠒⠗⠒⠒⠒⠒⠒⠗⠒⠒⠒⠒⠒⠗⠒⠒⠒⠒⠒⠺3   3 rollouts
+     ⠅⢀⣀⡠⠤⠔⠗⠊⠉⠁  ⠨      ⠅     ⠅     ⠅     ⠨      50.0% [16.7, 83.3]
+     ⠍⠁    ⠅     ⠨      ⠅     ⠅     ⠅     ⠨
+ 10% ⠁     ⠁     ⠈      ⠁     ⠁     ⠁     ⠈
+     iteration 0                         12
 judge: balanced Process Acc improved
- 90%              ⡀                         ⢐   1 balanced Process Acc
-           ⢐      ⡂      ⠅     ⠠      ⡇⣀⡠⠤⠔⠒⢙1    80.0% [71.4, 86.6]
-           ⢐      ⡂      ⠅    ⢀⣨⡠⠤⠤⠒⠒⠉⡏     ⢐   2 Outcome Acc, rollouts
-        ⠐⠤⢄⢐    ⡠⠤⡒⠤⣀ ⣀⣀⠤⠥⠒⡲⢎⡉⠁⠨      ⠅     ⢐     39.6% [14.4, 70.9]
-           ⢙⠉⣉⣉⠭⠤⠔⡒⠊⠉⠉⠉⠑⠒⠏⠉  ⠈⠑⠪⢄⣀ ⣀⠤⠒⠍⠉⠒⠒⠤⣀⢐
-     ⣅⡠⠤⠔⠒⠊⢙⠉     ⡂      ⠅     ⠨  ⠉   ⠅     ⢙2
-     ⠅     ⠐      ⠂      ⠅     ⠨      ⠅     ⢐
- 10%                     ⠁     ⠈            ⠐
-     iteration 0                           12
+ 90%              ⡀                        ⢐   1 balanced Process Acc
+           ⢐      ⡂     ⠅     ⠠      ⡇⣀⡠⠤⠔⠒⢙1    80.0% [71.4, 86.6]
+           ⢐      ⡂     ⠅     ⣨⣀⠤⠤⠒⠒⠉⡏     ⢐   2 Outcome Acc, rollouts
+        ⠒⠤⣀⢐   ⢀⡠⠔⡢⠤⡀⢀⣀⡠⠥⠔⣒⠮⣉⠉⠨      ⠅     ⢐     39.6% [14.4, 70.9]
+           ⢙⢉⣉⣉⠥⠤⠒⡒⠉⠉⠉⠉⠒⠗⠉   ⠑⠪⢄⣀⡀⢀⡠⠒⠍⠉⠒⠒⠤⢄⢐
+     ⣅⡠⠤⠔⠒⠊⢙⠁     ⡂     ⠅     ⠨  ⠈⠁  ⠅     ⢙2
+     ⠅     ⠐      ⠂     ⠅     ⠨      ⠅     ⢐
+ 10%                    ⠁     ⠈            ⠐
+     iteration 0                          12
 
  ↑/↓ Scroll  tab Pane  q Quit"""
 
