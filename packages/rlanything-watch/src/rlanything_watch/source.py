@@ -1,4 +1,4 @@
-"""What is shown of a run, read from its store again whenever the run has written something.
+"""Views of a run, read from its store again whenever the run has written something.
 
 A store is open only while it is read, and read-only: no file of the run changes, and a run that
 ends meanwhile can close its store as if nobody watched."""

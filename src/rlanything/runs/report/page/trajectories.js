@@ -121,7 +121,7 @@ function trajectories(runs) {
 
   // The episode that the page's address names, if it is in the page.
   function follow() {
-    const named = all.find((e) => address(e) === location.hash);
+    const named = location.hash.startsWith("#episode/") && all.find((e) => address(e) === location.hash);
     if (!named) return;
     home.scrollIntoView();
     open(named, false);
