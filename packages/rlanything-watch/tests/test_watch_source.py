@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -134,6 +135,23 @@ def test_a_judgement_that_attempts_share_is_shown_with_each(tmp_path: Path) -> N
     assert [each.completion.text for each in step.judgements] == [
         f"drawer 0: a new place, says {i}." for i in range(3)
     ]
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        {"name": 5},
+        {"loop": {"iterations": "many"}},
+        {"loop": []},
+        {"roles": {"judge": {"does": "scores"}}},
+    ],
+)
+def test_a_recipe_that_no_run_writes_is_one_line(tmp_path: Path, recipe: object) -> None:
+    run = make_run(tmp_path / "run", 1)
+    with closing(Store(run / "run.sqlite")) as training:
+        training.describe({"recipe": json.dumps(recipe)})
+    with pytest.raises(StoreError, match="holds rows that no run writes"):
+        RunSource(run).read(None)
 
 
 def test_a_store_with_values_that_no_run_writes_is_one_line(tmp_path: Path) -> None:

@@ -90,7 +90,10 @@ class RunSource:
                 chosen = place
         slots = tuple(read_lineage(reader.store))
         played = None if chosen is None else _played(reader, episodes[chosen])
-        return RunView(reader.facts(), slots, episodes, chosen, played)
+        facts = reader.facts()
+        if not isinstance(facts.name, str) or not isinstance(facts.planned, int | None):
+            raise TypeError("the recipe was not written by a run")
+        return RunView(facts, slots, episodes, chosen, played)
 
 
 def _played(reader: Reader, episode: Episode) -> StoredTrajectory | None:
