@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Protocol
 
@@ -11,7 +12,9 @@ import pytest
 import typer
 
 from helpers.command import call
+from helpers.paths import PACKAGES, ROOT
 from rlanything import plugins
+from rlanything.commands.registry import ELSEWHERE
 from rlanything.domains.base import DomainError
 
 BUILT_IN = ["train", "resume", "eval", "recipes", "report", "tasks", "export", "new"]
@@ -121,6 +124,27 @@ def test_a_command_that_cannot_be_imported_leaves_the_others_alone(
 def test_an_unknown_command_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     assert call(monkeypatch, f"{__name__}:greet") == 2
     assert "No such command" in capsys.readouterr().err
+
+
+def test_a_command_of_a_package_that_is_not_installed_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    commands: dict[str, str] = {}
+    for path in PACKAGES.glob("*/pyproject.toml"):
+        project = tomllib.loads(path.read_text())["project"]
+        [extra] = [name for name, needs in extras.items() if needs == [project["name"]]] or [""]
+        if names := project.get("entry-points", {}).get("rlanything.commands"):
+            commands[extra] = " ".join(sorted(names))
+    assert commands == ELSEWHERE
+    bare = EntryPoints([EntryPoint("train", "rlanything.commands.train:train", "any")])
+    monkeypatch.setattr(plugins, "entry_points", lambda group: bare)
+    assert call(monkeypatch, "watch", "runs/mine") == 2
+    assert capsys.readouterr().err == (
+        "error: command watch is in a package of its own: pip install 'rlanything[watch]'\n"
+    )
 
 
 def test_an_installation_that_is_older_than_its_commands_is_told_to_the_user(

@@ -4,10 +4,12 @@ writes is refused in one line."""
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import shutil
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable
 from contextlib import closing
@@ -418,6 +420,21 @@ def test_of_two_runs_with_one_directory_the_second_is_refused(
     assert (run / "checkpoints").is_dir()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     Store(run / "run.sqlite").close()
+
+
+def test_a_look_at_the_lock_refuses_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    with run_lock(run):
+        holder = find_holder(run)
+        assert holder is not None
+        assert holder.at_work
+    assert find_holder(run) is None
+    with open(run / "lock") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)  # as `find_holder` does for an instant
+        monkeypatch.setattr(time, "sleep", lambda seconds: fcntl.flock(looking, fcntl.LOCK_UN))
+        with run_lock(run):
+            assert (run / "lock").read_text() == f"{os.getpid()}\n"
 
 
 def test_a_place_where_no_run_can_be_made_is_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from helpers.report_runs import make_run
 from rlanything.domains.base import Image
 from rlanything.engines.images import noise_png
 from rlanything.runs.report.writing import write_report
+from rlanything.runs.store.rows import write_metrics
+from rlanything.runs.store.store import Store
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -298,12 +301,66 @@ def test_every_judge_is_drawn_and_signs_its_judgements(chromium: Any, tmp_path: 
     opened = open_report(chromium, report_of(tmp_path, run))
     for card in ("#answer-judge", "#answer-disagreement"):
         assert opened.page.locator(f"{card} h4").all_inner_texts() == ["judge", "critic"]
-    assert "Judge, held out: critic" in opened.text("#curves")
+    chart = opened.page.locator("#curves figure:has-text('Judge, held out: balanced Process Acc')")
+    assert chart.locator(".legend").inner_text().split() == ["judge", "critic"]
     assert "μ = p₊ + p₋: critic" in opened.text("#diagnostics")
     opened.page.wait_for_selector("#trajectories .step .judgement")
     signs = opened.page.locator("#trajectories .step >> nth=0").locator(".judgement")
     assert signs.count() == 6
     assert [("critic" in text) for text in signs.all_inner_texts()] == [False] * 3 + [True] * 3
+    assert opened.complaints == []
+    opened.page.close()
+
+
+def test_episodes_in_which_judges_contradict_each_other_are_a_filter(
+    chromium: Any, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path / "run", 2, judges=("judge", "critic"))
+    opened = open_report(chromium, report_of(tmp_path, run))
+    every = len(items(opened))
+    opened.page.select_option("#trajectories label:has-text('judge') select", "split")
+    shown = items(opened)
+    assert 0 < len(shown) < every
+    assert all("judges contradict each other on" in each for each in shown)
+    opened.page.click("#trajectories .list button >> nth=0")
+    marked = opened.page.locator("#trajectories .step:has-text('judges contradict each other')")
+    marked.first.wait_for()
+    scores = marked.first.locator(".score").all_inner_texts()
+    sums = [
+        sum(1 if score == "+1" else -1 for score in three) for three in (scores[:3], scores[3:])
+    ]
+    assert sums[0] * sums[1] < 0
+    opened.page.close()
+
+
+def test_an_episode_has_an_address_of_its_own(chromium: Any, file: Path) -> None:
+    opened = open_report(chromium, file)
+    opened.page.click("#trajectories .list button >> nth=7")
+    link = opened.page.locator("#trajectories .episode a:has-text('link')")
+    link.wait_for()
+    address, said = link.get_attribute("href"), opened.text("#trajectories .episode")
+    opened.page.close()
+    page = chromium.new_page()
+    page.goto(f"{file.as_uri()}{address}")
+    page.wait_for_function(
+        "said => document.querySelector('#trajectories .episode').innerText === said", arg=said
+    )
+    assert page.evaluate("window.scrollY") > 0
+    page.close()
+
+
+def test_a_warning_leads_to_the_episodes_since(chromium: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 4)
+    with closing(Store(run / "run.sqlite")) as store, store._db.transaction() as db:
+        for iteration, skipped in ((1, 0.0), (2, 0.0), (3, 2.0), (4, 0.0)):
+            numbers = {"rollouts/episodes": 12.0, "policy/skipped_updates": skipped}
+            write_metrics(db, iteration, numbers)
+    opened = open_report(chromium, report_of(tmp_path, run))
+    assert "skipped updates from iteration 3" in opened.text("#warnings")
+    opened.page.click("#warnings button:has-text('episodes since then')")
+    shown = items(opened)
+    assert {each.split("iteration ")[1][0] for each in shown} == {"3", "4"}
+    assert "iteration 3" in shown[0]
     assert opened.complaints == []
     opened.page.close()
 

@@ -700,6 +700,21 @@ def test_a_store_that_another_process_writes_says_so(
     store.close()
 
 
+def test_a_look_at_a_store_leaves_no_trace_and_cannot_write(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    with closing(Store.create(path)) as writing:
+        writing.describe({"begun": "then"})
+    before = [
+        (file.name, file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.iterdir()
+    ]
+    with closing(Store(path, read_only=True)) as looking:
+        assert looking.fact("begun") == "then"
+        with pytest.raises(StoreError, match="readonly"):
+            looking.describe({"begun": "now"})
+    after = [(file.name, file.stat().st_mtime_ns, file.read_bytes()) for file in tmp_path.iterdir()]
+    assert after == before
+
+
 def test_a_store_of_another_version_is_refused(store: Store, tmp_path: Path) -> None:
     store.query("PRAGMA user_version=1")
     with pytest.raises(StoreError, match="has schema 1, this version reads"):

@@ -19,6 +19,17 @@ from rlanything.terminal import literal
 
 ORDER = ("train", "resume", "eval", "recipes", "report", "tasks", "export", "new", "doctor")
 """The order in the help; commands of other packages follow alphabetically."""
+ELSEWHERE = {
+    "agent": "serve-policy",
+    "coding": "data sandbox",
+    "judge": "feedback judge judge-eval serve",
+    "lab": "ablate judge-check",
+    "nano": "nano",
+    "planning": "plan",
+    "tools": "serve-domain",
+    "watch": "watch",
+}
+"""Commands of this project's other packages, by the extra that installs them."""
 _UsageError: Any = typer.BadParameter.__mro__[2]
 """Typer's error for an invalid command line, which it does not export."""
 
@@ -53,8 +64,12 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Returns click's resolution of the command line. Raises `PluginError` for an unknown
-        name, in one line."""
+        name, in one line, with the package to install if another one of the project has it."""
         if args[0] not in self._names:
+            for extra, commands in ELSEWHERE.items():
+                if args[0] in commands.split():
+                    remedy = f"pip install 'rlanything[{extra}]'"
+                    raise PluginError(f"command {args[0]} is in a package of its own: {remedy}")
             known = ", ".join(self._names)
             raise PluginError(f"No such command {args[0]!r}: use one of {known}")
         return super().resolve_command(ctx, args)

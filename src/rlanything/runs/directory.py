@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -68,8 +69,8 @@ def run_lock(directory: Path) -> Iterator[None]:
     store is a link or has a second name."""
     for name in (LOCK, STORE):  # both are written in place
         reject_second_name(run_path(directory, name))
-    with _open_lock(directory, os.O_CREAT) as file:
-        if not _try_lock(file):
+    with _open_lock(directory, os.O_RDWR | os.O_CREAT) as file:
+        if not _try_lock(file) and not _try_lock_again(file):
             holder = file.read(PID_DIGITS).strip()
             if holder == str(os.getpid()):
                 raise LockedError(
@@ -93,22 +94,30 @@ def find_holder(directory: Path) -> Holder | None:
     """Returns the process named in a directory's lock; None if the lock is free and was released.
     Raises `RunDirectoryError` if the lock is a link."""
     try:
-        with _open_lock(directory) as file:
-            pid, at_work = file.read(PID_DIGITS).strip(), not _try_lock(file)
+        with _open_lock(directory, os.O_RDONLY) as file:
+            pid, at_work = file.read(PID_DIGITS).strip(), not _try_lock(file, fcntl.LOCK_SH)
     except OSError:
         return None
     return Holder(int(pid), at_work) if pid.isdigit() else None
 
 
-def _open_lock(directory: Path, more: int = 0) -> IO[str]:
-    descriptor = os.open(run_path(directory, LOCK), os.O_RDWR | os.O_NOFOLLOW | more, 0o666)
-    return open(descriptor, "r+", encoding="utf-8", errors="replace")
+def _open_lock(directory: Path, flags: int) -> IO[str]:
+    descriptor = os.open(run_path(directory, LOCK), os.O_NOFOLLOW | flags, 0o666)
+    mode = "r+" if flags & os.O_RDWR else "r"
+    return open(descriptor, mode, encoding="utf-8", errors="replace")
 
 
-def _try_lock(file: IO[str]) -> bool:
+def _try_lock_again(file: IO[str]) -> bool:
+    """Returns `_try_lock` after a moment: `find_holder` of another process holds a free lock for an
+    instant."""
+    time.sleep(0.05)
+    return _try_lock(file)
+
+
+def _try_lock(file: IO[str], kind: int = fcntl.LOCK_EX) -> bool:
     """Returns whether the lock was free, and so is held until the file is closed."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -49,18 +49,18 @@ class Curves:
     """Reads curves from a store; caches computed points."""
 
     def __init__(self, store: Store, history: History) -> None:
-        self._store, self._history = store, history
+        self.store, self._history = store, history
         self._known: dict[tuple[str, str, int], Interval | None] = {}
 
     def policy(self, splits: Sequence[str], iterations: Sequence[int]) -> list[Curve]:
         """Returns success by split, and of the rollouts of active tasks."""
-        evaluated_iterations = self._store.evaluated_iterations()
+        evaluated_iterations = self.store.evaluated_iterations()
         curves = [
             self._curve(
                 split,
                 True,
                 [(t, ("held out", split, t)) for t in evaluated_iterations],
-                lambda t, split=split: success(self._store.outcomes(t, split)),
+                lambda t, split=split: success(self.store.outcomes(t, split)),
             )
             for split in splits
         ]
@@ -70,8 +70,8 @@ class Curves:
 
     def judge(self, judge: str, iterations: Sequence[int]) -> list[Curve]:
         """Returns every measure of a judge's evaluation and of the rollouts."""
-        evaluated_iterations = self._store.evaluated_iterations()
-        counts = {t: self._store.judge_eval_counts(t, judge) for t in evaluated_iterations}
+        evaluated_iterations = self.store.evaluated_iterations()
+        counts = {t: self.store.judge_eval_counts(t, judge) for t in evaluated_iterations}
         measures = dict.fromkeys(
             name for t in evaluated_iterations for name in judge_measures(counts[t])
         )
@@ -114,12 +114,12 @@ class Curves:
     def _accuracy(self, iteration: int) -> Interval | None:
         """Returns the mean accuracy of the active tasks, with an interval that covers both outcomes
         of every rollout that is missing."""
-        rows = self._store.query(ACCURACIES, iteration)
+        rows = self.store.query(ACCURACIES, iteration)
         measured = mean_over_tasks([accuracy for accuracy, _ in rows])
-        if measured is None or not self._store.query(FAILED, iteration):
+        if measured is None or not self.store.query(FAILED, iteration):
             return measured
-        unplayed = len(self._store.query(UNPLAYED, iteration))
-        recipe = json.loads(self._store.fact("recipe") or "{}")
+        unplayed = len(self.store.query(UNPLAYED, iteration))
+        recipe = json.loads(self.store.fact("recipe") or "{}")
         total = recipe.get("loop", {}).get("rollouts_per_task", 0)
         ends = (
             [s + (fate - s) * max(0, total - n) / max(total, n) for s, n in rows]

@@ -102,7 +102,9 @@ def index_episodes(
             e = pick.episode
             attempt = e.id.removeprefix(f"{iteration}/{task}/")
             where = (chunk, place, iteration, numbers[task], attempt)
-            rows.append([*where, e.outcome, e.reward, e.steps, e.judged, e.differs, pick.reason])
+            split = sum(step["split"] for step in read[place]["steps"])
+            counts = (e.outcome, e.reward, e.steps, e.judged, e.differs, split)
+            rows.append([*where, *counts, pick.reason])
     _add_images(store, directory, [pick.episode for pick in shown], pages)
     known = {
         task: {"slot": slot, "instruction": instruction, "kind": kind}
@@ -115,7 +117,7 @@ def index_episodes(
     columns = ("chunk", "place", "iteration", "task", "attempt", "outcome", "reward", "steps")
     return {
         "tasks": [{"id": task, **known.get(task, unknown)} for task in tasks],
-        "columns": [*columns, "judged", "differs", "reason"],
+        "columns": [*columns, "judged", "differs", "split", "reason"],
         "rows": rows,
     }
 
@@ -144,6 +146,7 @@ def _episode(
         for judge, score, _ in scored[i]:
             by_judge[judge].append(score)
         feedback = rewards.of(episode, by_judge, measured)
+        sums = [sum(scores) for scores in by_judge.values()]
         steps.append(
             {
                 "said": responses[i],
@@ -153,6 +156,7 @@ def _episode(
                 "image": image,
                 "feedback": _short(feedback),
                 "advantage": _short(advantage),
+                "split": min(sums, default=0) < 0 < max(sums, default=0),
                 "judgements": [
                     [text, score, _short(earned), judge]
                     for text, (judge, score, earned) in zip(said, scored[i], strict=False)

@@ -127,6 +127,10 @@ class Reader:
         self.history = History(store)
         self._curves = Curves(store, self.history)
 
+    def reopen(self, store: Store) -> None:
+        """Reads from another connection to the same run from now on, and only new data."""
+        self.store = self.history.store = self._curves.store = store
+
     def iterations(self) -> list[int]:
         return [t for (t,) in self.store.query("SELECT iteration FROM iterations ORDER BY 1")]
 
@@ -171,7 +175,7 @@ class Reader:
             evaluated_iterations=tuple(evaluated_iterations),
             roles=tuple(roles),
             policy=PolicyFacts(
-                name=next(name for name, does in roles.items() if does == "acts"),
+                name={does: name for name, does in roles.items()}["acts"],
                 verdicts=tuple(Verdict.of(gain, alone) for gain in policy_gains(store, splits)),
                 curves=tuple(self._curves.policy(splits, iterations)),
             ),

@@ -68,7 +68,7 @@ class History:
     """The episodes of a run, by iteration; reads each iteration once."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self._several = list(store.roles().values()).count("scores") > 1
         self._read: dict[tuple[int, str | None], list[Episode]] = {}
 
@@ -79,7 +79,7 @@ class History:
         if (iteration, judge) not in self._read:
             self._read[iteration, judge] = [
                 Episode(*row[:7], *(count or 0 for count in row[7:]))
-                for row in self._store.query(_EPISODES, iteration, judge)
+                for row in self.store.query(_EPISODES, iteration, judge)
             ]
         return self._read[iteration, judge]
 

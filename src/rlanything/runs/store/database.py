@@ -36,13 +36,16 @@ class StoreError(ValueError):
 class Database:
     """A connection to a file that may not exist yet."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        """`read_only`: as if this user could not write the file, so that a look at it leaves
+        nothing behind."""
         self.path = path
         with self._in_plain_words():
             try:
-                self._connection = self._connected(str(path))
+                self._connection = self._connected(_read_only(path) if read_only else str(path))
             except sqlite3.OperationalError as error:
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNWRITABLE:
+                code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+                if read_only or code not in _UNWRITABLE:
                     raise
                 self._connection = self._connected(_read_only(path))
         self._identity = _identity(path)

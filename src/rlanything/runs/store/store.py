@@ -44,8 +44,9 @@ class Store:
     """The `run.sqlite` of a run directory. Every method that reads or writes raises `StoreError` if
     the file, the disk or another process prevents it."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens a store; older versions in `OLDER` are presented as this version.
+    def __init__(self, path: Path, read_only: bool = False) -> None:
+        """Opens a store; older versions in `OLDER` are presented as this version. `read_only`: it
+        cannot be written through this object, and no file of the run changes.
 
         Raises `StoreError` if there is none, its version cannot be read, or its schema is not that
         version's; `RunDirectoryError` if the run directory has links in it."""
@@ -55,7 +56,7 @@ class Store:
         journal = path.with_name(f"{path.name}-journal")
         if journal.exists():  # SQLite deletes the file it names when it opens the store
             raise StoreError(f"{journal} is nothing that a run leaves: delete it")
-        self._db = Database(path)
+        self._db = Database(path, read_only)
         self._version: int = self.query("PRAGMA user_version")[0][0]
         if self._version not in (SCHEMA_VERSION, *OLDER):
             self.close()

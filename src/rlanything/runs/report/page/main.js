@@ -9,7 +9,11 @@ function curves(run) {
   const chart = (title, what, found, first) => found.length
     ? lineChart({ title, what, format: percent, series: found.map((curve, i) => curveSeries(curve, (i + first) % 6)) }) : null;
   const of = (found, held) => found.filter((curve) => curve.held_out === held);
-  const judges = (title, what, held) => run.judges.map((judge) => chart(run.judges.length > 1 ? `${title}: ${judge.name}` : title, what, of(judge.curves, held), 2));
+  // Several judges: a chart of each measure, with a line for each judge.
+  const compared = (title, what, held) => [...new Set(run.judges.flatMap((judge) => of(judge.curves, held).map((curve) => curve.name)))]
+    .map((name) => lineChart({ title: `${title}: ${name}`, what, format: percent, series: run.judges.flatMap((judge, color) =>
+      of(judge.curves, held).filter((curve) => curve.name === name).map((curve) => curveSeries(curve, color % 6, judge.name))) }));
+  const judges = (title, what, held) => run.judges.length > 1 ? compared(title, what, held) : run.judges.map((judge) => chart(title, what, of(judge.curves, held), 2));
   const all = [
     chart("Policy, held out", "Success on tasks that never train; whiskers: 95%", of(run.policy.curves, true), 0),
     ...judges("Judge, held out", "The same recorded episodes, judged again; whiskers: 95%", true),
@@ -19,10 +23,10 @@ function curves(run) {
   return section("curves", "Learning curves", null, all.length ? el("div", { class: "charts" }, all) : el("p", null, "Nothing was measured yet."));
 }
 
-function warnings(run) {
+function warnings(run, browser) {
   if (!run.warnings.length) return section("warnings", "Warnings", null, el("p", { class: "soft" }, "None."));
   return section("warnings", "Warnings", null, run.warnings.map((each) => el("div", { class: "card warning" },
-    el("b", null, each.name), el("span", { class: "soft small" }, ` from iteration ${each.iteration}`), el("p", null, each.message), el("p", { class: "soft" }, each.remedy))));
+    el("b", null, each.name), el("span", { class: "soft small" }, ` from iteration ${each.iteration}`), el("p", null, each.message), el("p", { class: "soft" }, each.remedy), browser.since(run, each.name))));
 }
 
 function head(run) {
@@ -51,7 +55,7 @@ function page({ runs, against, meanings }) {
   } else {
     const [run] = runs;
     const summary = section("summary", "Summary", null, headlines(run, browser));
-    const parts = [summary, curves(run), warnings(run), lineage(run, browser), diagnostics(run, meanings), times(run), browser.home].filter(Boolean);
+    const parts = [summary, curves(run), warnings(run, browser), lineage(run, browser), diagnostics(run, meanings), times(run), browser.home].filter(Boolean);
     main.replaceChildren(head(run), menu(parts), ...parts);
   }
   browser.start();

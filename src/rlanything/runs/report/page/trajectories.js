@@ -18,7 +18,8 @@ function episodesOf(run, number) {
 const FILTERS = {
   iteration: (e, value) => String(e.iteration) === value,
   outcome: (e, value) => String(e.outcome) === value,
-  judge: (e, value) => value === "differs" ? e.differs > 0 : value === "mostly" ? e.share > 0.5 : e.differs === 0,
+  judge: (e, value) => value === "split" ? e.split > 0 : value === "differs" ? e.differs > 0 : value === "mostly" ? e.share > 0.5 : e.differs === 0,
+  warning: (e, value) => e.run.warnings.some((each) => each.name === value && each.iteration <= e.iteration),
   tasks: (e, value) => value === "rewritten" ? e.rewritten : !e.rewritten,
   run: (e, value) => String(e.number) === value,
   words: (e, value) => e.words.includes(value.toLowerCase()),
@@ -34,17 +35,20 @@ function trajectories(runs) {
   const all = runs.flatMap(episodesOf);
   const ids = new Set(all.map((e) => e.task.id)); // searched for in full: `train-1` is not `train-10`
   const iterations = [...new Set(all.map((e) => e.iteration))].sort((one, two) => two - one);
+  const warned = [...new Set(runs.flatMap((run) => run.warnings.map((each) => each.name)))];
   const choice = (values) => el("select", null, values.map(([value, text]) => el("option", { value }, text)));
   const fields = {
     ...(runs.length > 1 ? { run: choice([["", "all"], ...runs.map((run, i) => [String(i), run.label])]) } : {}),
     words: el("input", { type: "search", placeholder: "words of a task" }),
     outcome: choice([["", "any"], ["1", "won"], ["-1", "lost"]]),
     iteration: choice([["", "all"], ...iterations.map((t) => [String(t), String(t)])]),
-    judge: choice([["", "says anything"], ["differs", "differs from outcome"], ["mostly", "mostly differs"], ["agrees", "never differs"]]),
+    judge: choice([["", "says anything"], ["differs", "differs from outcome"], ["mostly", "mostly differs"], ["agrees", "never differs"],
+      ...(runs.some((run) => run.judges.length > 1) ? [["split", "judges contradict each other"]] : [])]),
     tasks: choice([["", "all"], ["root", "as they were"], ["rewritten", "rewritten"]]),
+    ...(warned.length ? { warning: choice([["", "any or none"], ...warned.map((name) => [name, `since ${name}`])]) } : {}),
   };
   const order = choice([["newest", "newest"], ["oldest", "oldest"], ["disagreement", "most disagreement"]]);
-  const labels = { run: "run", words: "task", outcome: "outcome", iteration: "iteration", judge: "judge", tasks: "tasks" };
+  const labels = { run: "run", words: "task", outcome: "outcome", iteration: "iteration", judge: "judge", tasks: "tasks", warning: "warning" };
   const count = el("span", { class: "count", role: "status" });
   const clear = el("button", { type: "button", onclick: () => { reset({}); } }, "Clear");
   const list = el("ul", { class: "list", "aria-label": "Episodes" });
@@ -67,7 +71,7 @@ function trajectories(runs) {
     const button = el("button", { type: "button", "aria-current": String(e === current), onclick: () => open(e, true) },
       el("span", { class: "task" }, e.task.instruction || e.task.id),
       el("span", { class: "facts" }, outcomeMark(e), [`iteration ${e.iteration}`, counted(e.steps, "step"), e.rewritten ? "rewritten" : "",
-        e.differs ? `judge differs on ${e.differs}` : "", runs.length > 1 ? e.run.label : ""].filter(Boolean).map((text) => el("span", null, text))));
+        e.differs ? `judge differs on ${e.differs}` : "", e.split ? `judges contradict each other on ${e.split}` : "", runs.length > 1 ? e.run.label : ""].filter(Boolean).map((text) => el("span", null, text))));
     buttons.set(e, button);
     return el("li", null, button);
   }
@@ -115,9 +119,24 @@ function trajectories(runs) {
     fields.words.focus({ preventScroll: true });
   }
 
+  // The episode that the page's address names, if it is in the page.
+  function follow() {
+    const named = location.hash.startsWith("#episode/") && all.find((e) => address(e) === location.hash);
+    if (!named) return;
+    home.scrollIntoView();
+    open(named, false);
+  }
+  window.addEventListener("hashchange", follow);
+
   return {
     home,
-    start: () => { if (all.length) reset({}); },
+    start: () => { if (all.length) { reset({}); follow(); } },
+    // A link to the episodes since a warning, where there are any in the page.
+    since(run, name) {
+      const found = all.filter((e) => e.run === run && FILTERS.warning(e, name));
+      const values = { warning: name, ...(runs.length > 1 ? { run: String(runs.indexOf(run)) } : {}) };
+      return found.length ? el("button", { type: "button", class: "link small", onclick: () => go(values, "oldest") }, `${counted(found.length, "episode")} since then`) : null;
+    },
     // The episodes in which judge and outcome differ most, as links into the browser.
     links(run) {
       const mine = all.filter((e) => e.run === run && e.differs);
@@ -139,13 +158,16 @@ function trajectories(runs) {
   };
 }
 
+// Its own place in the page, which can be sent to somebody who has the same file.
+const address = (e) => `#episode/${e.number}/${encodeURIComponent(`${e.iteration}/${e.task.id}/${e.attempt}`)}`;
+
 const outcomeMark = (e) => e.outcome === 1 ? el("span", { class: "won" }, "✓ won") : el("span", { class: "lost" }, "✗ lost");
 
 function episode(e, content) {
   return [
     el("h3", null, e.task.instruction || e.task.id),
     el("p", { class: "small soft" }, outcomeMark(e), ` · iteration ${e.iteration} · attempt ${e.attempt} · ${counted(e.steps, "step")}`,
-      known(e.reward) ? ` · reward ${short(e.reward)}` : "", e.rewritten ? " · rewritten task" : "", e.task.kind ? ` · ${e.task.kind}` : "", ` · ${e.task.id}`),
+      known(e.reward) ? ` · reward ${short(e.reward)}` : "", e.rewritten ? " · rewritten task" : "", e.task.kind ? ` · ${e.task.kind}` : "", ` · ${e.task.id} · `, el("a", { href: address(e) }, "link")),
     content.steps.map((step, i) => stepCard(e, step, i, content.observations[i])),
     content.steps.length ? el("div", { class: "card step" }, el("dl", { class: "parts" }, el("dt", null, "in the end"), el("dd", null, el("pre", { class: "said seen", tabindex: 0 }, content.observations.at(-1))))) : el("p", null, "No step was taken."),
   ];
@@ -170,6 +192,7 @@ function stepCard(e, step, i, observation) {
       step.valid ? null : el("span", { class: "tag bad" }, step.action === null ? "no action" : "invalid action"),
       known(step.label) && step.label !== 0 ? el("span", { class: "tag" }, `oracle: ${step.label === 1 ? "good" : "bad"} step`) : null,
       differs ? el("span", { class: "tag" }, `judge says ${signed(says, 0)}, outcome ${signed(e.outcome, 0)}`) : null,
+      step.split ? el("span", { class: "tag" }, "judges contradict each other") : null,
       el("div", { class: "figures" },
         el("span", { title: rewardSaid(e.run.rewards) }, "R ", el("b", null, signed(step.feedback, 2))),
         el("span", { title: "standardized over the attempts at this task" }, "advantage ", el("b", null, known(step.advantage) ? signed(step.advantage, 2) : "none")))),
