@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from rlanything.algorithm.losses import LossInputs, LossOutputs
@@ -56,7 +55,7 @@ class Objective:
                 reference_logprobs=reference,
             )
         )
-        return torch.sum(outputs.loss * tokens.weights.to(new)), outputs
+        return (outputs.loss * tokens.weights.to(new)).sum(), outputs
 
     def _outputs(self, inputs: LossInputs) -> LossOutputs:
         """Returns the loss outputs, per token: a mean over tokens would be weighed wrongly."""

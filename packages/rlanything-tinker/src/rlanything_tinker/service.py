@@ -1,0 +1,74 @@
+"""A session with a service, and its errors in one line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import tinker
+
+from rlanything.engines.base import ModelError
+from rlanything.engines.hf.damage import reason_of
+from rlanything_tinker.config import TinkerConfig
+
+LISTED_MODELS = 6
+"""Number of the service's models that an error names."""
+
+
+class ServiceError(ValueError):
+    """The service failed, or refused a request; the message is one line."""
+
+
+@contextmanager
+def asking(role: str, doing: str) -> Iterator[None]:
+    """Turns the SDK's errors inside into a `ServiceError` that names the role and the request. Its
+    requests are repeated for minutes before it gives up."""
+    try:
+        yield
+    except tinker.TinkerError as error:
+        raise ServiceError(
+            f"{role}.learner: {doing}, the service failed: {reason_of(error)}"
+        ) from error
+    except RuntimeError as error:  # of a client after a failed request
+        reason = reason_of(error.__cause__ or error)
+        raise ServiceError(f"{role}.learner: {doing}, the service failed: {reason}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session with a service for one role."""
+
+    client: tinker.ServiceClient
+    contexts: dict[str, int | None]
+    """Context length in tokens of each base model that the service has; None: unknown."""
+
+
+def open_session(config: TinkerConfig, role: str) -> Session:
+    """Opens a session, with the key from the environment. Raises `ModelError` without a key,
+    `ServiceError` if the service cannot be reached or refuses the key."""
+    key = os.environ.get(config.key_variable)
+    if not key:
+        raise ModelError(
+            f"{role}.learner: the environment variable {config.key_variable} is not set; set it to "
+            f"the key for {config.url}"
+        )
+    with asking(role, f"opening a session at {config.url}"):
+        client = tinker.ServiceClient(base_url=config.url, api_key=key)
+        rest = tinker.RestClient(base_url=config.url, api_key=key)
+        known: Any = rest.get_server_capabilities().result()
+    models = {one.model_name: one.max_context_length for one in known.supported_models}
+    return Session(client, models)
+
+
+def check_model(session: Session, model: str, role: str) -> None:
+    """Raises `ModelError` for a base model that the service does not have."""
+    if model not in session.contexts:
+        names = sorted(map(str, session.contexts))
+        more = f" and {len(names) - LISTED_MODELS} more" if len(names) > LISTED_MODELS else ""
+        raise ModelError(
+            f"{role}.model: the service has no {model!r}; choose one of "
+            f"{', '.join(names[:LISTED_MODELS])}{more}"
+        )
