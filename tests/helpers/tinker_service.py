@@ -5,6 +5,7 @@ client in the order of their numbers, protobuf for gradients and samples."""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import itertools
 import threading
@@ -26,13 +27,18 @@ from tinker.proto import tinker_public_pb2 as wire
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from rlanything.config.roles import LoraSettings
+from rlanything.cluster.models import RoleSource
+from rlanything.config.roles import LoraSettings, PolicyConfig
+from rlanything.config.trust import Trust
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, load_model
+from rlanything.engines.shipped import NAMES
+from rlanything_tinker.model import TinkerModel
 
 KEY = "tml-secret"
+SEED = 7
 CONTEXT = 512
 
 
@@ -142,8 +148,6 @@ class TinkerService:
 
     async def retrieve(self, request: HTTPRequest) -> Response:
         name = (await request.json())["request_id"]
-        import asyncio
-
         future = self._futures[name]
         try:
             result = await asyncio.wait_for(asyncio.wrap_future(future), 20)
@@ -370,3 +374,26 @@ def tinker_service(models: Mapping[str, Path]) -> Iterator[tuple[TinkerService, 
     finally:
         server.should_exit = True
         thread.join(10)
+
+
+# The policy of `examples/guess.py` at that service, and its twin in this process.
+
+
+def role(url: str, **settings: object) -> PolicyConfig:
+    learner = {"name": "tinker", "url": url}
+    given = {"learning_rate": 5e-4, "lora": {"rank": 4}, "learner": learner}
+    given |= {"model": "tiny/guess-policy", "minibatches": 2}
+    return PolicyConfig.model_validate(given | settings, context=Trust(code=True, secrets=True))
+
+
+def load(url: str, **settings: object) -> TinkerModel:
+    config = role(url, **settings)
+    assert config.learner is not None
+    return config.learner.load(RoleSource("policy", config, seed=SEED))
+
+
+def own_model() -> LanguageModel:
+    """The model whose adapters the service begins with."""
+    model = load_model(NAMES["nano-guess"] / "policy", "float32")
+    add_adapters(model, LoraSettings(rank=4), SEED)
+    return model

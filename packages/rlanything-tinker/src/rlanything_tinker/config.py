@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 from typing import TYPE_CHECKING, NoReturn
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlanything.config.learners import LearnerConfig
 from rlanything.config.roles import LoraSettings, PolicyConfig, TrainedRoleConfig
-from rlanything.config.trust import SecretVariable
+from rlanything.config.trust import check_key
 from rlanything.engines.base import ModelError
 
 if TYPE_CHECKING:
@@ -31,12 +31,15 @@ class TinkerConfig(LearnerConfig):
     """The public SDK, package `tinker`; `model` is then the service's name of the base model."""
     url: str = Field(URL, pattern=r"^https?://[^/?#@\s]+[^?#@\s]*$")
     """Base URL of the API, without a key."""
-    key_variable: SecretVariable = Field(
-        "TINKER_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", validate_default=True
-    )
+    key_variable: str = Field("TINKER_API_KEY", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """Environment variable with the API key. A recipe alone sends no key to another address than
     Thinking Machines': its user must name the variable too, as an override or in
     `RLANYTHING_KEYS`."""
+
+    @model_validator(mode="after")
+    def _key_may_be_sent(self, info: ValidationInfo) -> TinkerConfig:
+        check_key("key_variable", {"key_variable": self.key_variable, "url": self.url}, info)
+        return self
 
     def check(self, role: TrainedRoleConfig) -> None:
         """Raises pydantic's errors for a setting that the API has no counterpart of."""

@@ -19,7 +19,7 @@ from rlanything.learning.shares import Pass, arrange
 from rlanything.learning.statistics import Totals
 from rlanything.learning.trained_tokens import TrainedTokens, trained_tokens
 from rlanything.records import Sample
-from rlanything_tinker.service import asking
+from rlanything_tinker.service import ServiceError, asking
 from rlanything_tinker.weights import Weights
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -87,26 +87,38 @@ class TinkerLearner:
         leaves a gradient of 0, if the loss is not finite."""
         batch = work.batch
         tokens = trained_tokens(batch, work.mean_over, _CPU)
-        role, finite = self._weights.role, [False]
+        role, finite = self._weights.role, False
+        failure: Exception | None = None
 
         def loss_of(
-            data: Sequence[tinker.Datum], rows: list[Tensor]
+            _data: Sequence[tinker.Datum], rows: list[Tensor]
         ) -> tuple[Tensor, dict[str, float]]:
-            new = _chosen(rows, tokens)
-            if not new.isfinite().all():
-                # Even a loss of 0 would have a gradient that is not finite.
-                raise DivergedError(f"model {role!r}: the service's log-probs are not finite")
-            mismatch = None if totals.norms else totals.mismatch
-            loss, outputs = self._objective(
-                tokens, len(batch.samples), new, before, mismatch=mismatch
-            )
-            finite[0] = math.isfinite(loss.item())
-            totals.add(batch, loss.detach(), outputs, entropy=new.new_zeros(()))
-            return (loss if finite[0] else 0 * new.sum()), {}
+            nonlocal finite, failure
+            try:
+                new = _chosen(rows, tokens)
+                if not new.isfinite().all():
+                    # Even a loss of 0 would have a gradient that is not finite.
+                    raise DivergedError(f"model {role!r}: the service's log-probs are not finite")
+                mismatch = None if totals.norms else totals.mismatch
+                loss, outputs = self._objective(
+                    tokens, len(batch.samples), new, before, mismatch=mismatch
+                )
+                finite = math.isfinite(loss.item())
+                with torch.no_grad():
+                    totals.add(batch, loss, outputs, entropy=new.new_zeros(()))
+            except Exception as error:
+                failure = error
+                raise
+            return (loss if finite else 0 * new.sum()), {}
 
-        with asking(role, "computing gradients"):
-            self._weights.client.forward_backward_custom(_data(work), loss_of).result()
-        return finite[0]
+        try:
+            with asking(role, "computing gradients"):
+                self._weights.client.forward_backward_custom(_data(work), loss_of).result()
+        except ServiceError:
+            if failure is not None:  # of the objective, not the service
+                raise failure from None
+            raise
+        return finite
 
     def _step(self, totals: Totals) -> float | None:
         """Takes an optimizer step. Returns the gradient's norm before clipping; None: unknown."""
@@ -143,13 +155,15 @@ class TinkerLearner:
 
 def _data(work: Pass) -> list[tinker.Datum]:
     """Returns a batch's samples as the API takes them: each token predicts the next."""
-    return [
-        tinker.Datum(
-            model_input=tinker.ModelInput.from_ints(list(sample.completion.tokens[:-1])),
-            loss_fn_inputs={"target_tokens": torch.tensor(sample.completion.tokens[1:])},
-        )
-        for sample in work.batch.samples
-    ]
+    data: list[tinker.Datum] = []
+    for sample in work.batch.samples:
+        tokens = sample.completion.tokens
+        targets = tinker.TensorData(list(tokens[1:]), "int64", [len(tokens) - 1])
+        # Weights of a loss that is not ours: `forward` asks for them.
+        weights = tinker.TensorData([0.0] * (len(tokens) - 1), "float32", [len(tokens) - 1])
+        prompt = tinker.ModelInput.from_ints(list(tokens[:-1]))
+        data.append(tinker.Datum(prompt, {"target_tokens": targets, "weights": weights}))
+    return data
 
 
 def _chosen(rows: list[Tensor], tokens: TrainedTokens) -> Tensor:

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import httpx
 import tinker
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import reason_of
 from rlanything_tinker.config import TinkerConfig
 
+REACHED_SECONDS = 20.0
+"""Time limit of the first connection."""
 LISTED_MODELS = 6
 """Number of the service's models that an error names."""
 
@@ -28,12 +31,12 @@ def asking(role: str, doing: str) -> Iterator[None]:
     requests are repeated for minutes before it gives up."""
     try:
         yield
-    except tinker.TinkerError as error:
-        raise ServiceError(
-            f"{role}.learner: {doing}, the service failed: {reason_of(error)}"
-        ) from error
-    except RuntimeError as error:  # of a client after a failed request
-        reason = reason_of(error.__cause__ or error)
+    except (tinker.TinkerError, RuntimeError, ValueError) as error:
+        ours = isinstance(error, ValueError) and type(error) is not ValueError
+        if ours:
+            raise
+        # A client whose last request failed only says so; the cause is more useful.
+        reason = reason_of(error.__cause__ if error.__cause__ is not None else error)
         raise ServiceError(f"{role}.learner: {doing}, the service failed: {reason}") from error
 
 
@@ -55,6 +58,13 @@ def open_session(config: TinkerConfig, role: str) -> Session:
             f"{role}.learner: the environment variable {config.key_variable} is not set; set it to "
             f"the key for {config.url}"
         )
+    try:  # the SDK would repeat its first request for minutes, in silence
+        httpx.get(config.url, timeout=REACHED_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ServiceError(
+            f"{role}.learner.url: {config.url} cannot be reached ({reason_of(error)}); check the "
+            "address, and that the service is running"
+        ) from None
     with asking(role, f"opening a session at {config.url}"):
         client = tinker.ServiceClient(base_url=config.url, api_key=key)
         rest = tinker.RestClient(base_url=config.url, api_key=key)
