@@ -150,7 +150,7 @@ class TinkerService:
         name = (await request.json())["request_id"]
         future = self._futures[name]
         try:
-            result = await asyncio.wait_for(asyncio.wrap_future(future), 20)
+            result = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), 20)
         except TimeoutError:
             return JSONResponse({"type": "try_again", "request_id": name, "queue_state": "active"})
         except Exception as error:
