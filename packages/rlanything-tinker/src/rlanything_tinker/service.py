@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ REACHED_SECONDS = 20.0
 """Time limit of the first connection."""
 LISTED_MODELS = 6
 """Number of the service's models that an error names."""
+
+# Long requests are asked for every few seconds, which is no reason for a warning each time.
+logging.getLogger("tinker.lib.api_future_impl").setLevel(logging.ERROR)
 
 
 class ServiceError(ValueError):
