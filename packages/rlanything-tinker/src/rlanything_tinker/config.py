@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlanything.config.learners import LearnerConfig
-from rlanything.config.roles import LoraSettings, PolicyConfig, TrainedRoleConfig
+from rlanything.config.roles import LoraSettings, PolicyConfig, TrainedRoleConfig, role_key
 from rlanything.config.trust import check_key
 from rlanything.engines.base import ModelError
 
@@ -71,9 +71,9 @@ class TinkerConfig(LearnerConfig):
         """Returns a role's model at the service. Raises `ModelError` or `ServiceError`."""
         if importlib.util.find_spec("tinker") is None:
             raise ModelError(
-                f"{source.name}.learner: the SDK is not installed; "
+                f"{role_key(source.name)}.learner: the SDK is not installed; "
                 "pip install 'rlanything-tinker[tinker]'"
             )
         from rlanything_tinker.model import load_model
 
-        return load_model(self, source)
+        return load_model(self.url, self.key_variable, source)

@@ -14,7 +14,7 @@ from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.text import ModelText
 from rlanything.records import Completion
 from rlanything_tinker.service import ServiceError, asking
-from rlanything_tinker.weights import SEED_BITS, Weights
+from rlanything_tinker.weights import SEED_BITS, ServedWeights
 
 
 class TinkerEngine:
@@ -22,7 +22,7 @@ class TinkerEngine:
 
     Every call raises `GenerationTimeout` after the role's timeout, and `ServiceError`."""
 
-    def __init__(self, weights: Weights, text: ModelText, seconds: float) -> None:
+    def __init__(self, weights: ServedWeights, text: ModelText, seconds: float) -> None:
         """`seconds`: time limit of one batch."""
         self._weights = weights
         self._text = text

@@ -20,7 +20,7 @@ from rlanything.learning.statistics import Totals
 from rlanything.learning.trained_tokens import TrainedTokens, trained_tokens
 from rlanything.records import Sample
 from rlanything_tinker.service import ServiceError, asking
-from rlanything_tinker.weights import Weights
+from rlanything_tinker.weights import ServedWeights
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """AdamW's other settings, as in torch and so in the learner of this process."""
@@ -31,7 +31,7 @@ class TinkerLearner:
     """Trains a role's adapters at a service; the same minibatches, objective and optimizer as
     `learning.learner.Learner`."""
 
-    def __init__(self, weights: Weights, settings: TrainedRoleConfig) -> None:
+    def __init__(self, weights: ServedWeights, settings: TrainedRoleConfig) -> None:
         self._weights = weights
         # A minibatch is one batch of rows: the service divides it further.
         self._settings = settings.model_copy(

@@ -11,23 +11,22 @@ import tinker
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rlanything.cluster.models import RoleSource
-from rlanything.config.roles import TrainedRoleConfig
+from rlanything.config.roles import TrainedRoleConfig, role_key
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.text import ModelText, end_of_turn
 from rlanything.strict_json import read_json
-from rlanything_tinker.config import TinkerConfig
 from rlanything_tinker.engine import TinkerEngine
 from rlanything_tinker.learner import TinkerLearner
-from rlanything_tinker.service import Session, asking, check_model, open_session
-from rlanything_tinker.weights import SEED_BITS, Weights
+from rlanything_tinker.service import OpenService, asking, check_model, open_service
+from rlanything_tinker.weights import SEED_BITS, ServedWeights
 
 STATE = "tinker.json"
 """File in a checkpoint that names the state the service keeps."""
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SavedState:
     """A saved state of weights and optimizer, which the service keeps."""
 
     path: str
@@ -38,7 +37,7 @@ class State:
     """Consecutive skipped updates before it was saved."""
 
     @classmethod
-    def read(cls, folder: Path) -> State:
+    def read(cls, folder: Path) -> SavedState:
         """Reads the file in a checkpoint's folder. Raises `ModelError`."""
         with reading(f"cannot go on from {folder}", "Take the folder from a copy of the run."):
             members = read_json((folder / STATE).read_text(encoding="utf-8"))
@@ -58,7 +57,7 @@ class TinkerModel:
     model: ModelText
     engine: TinkerEngine
     learner: TinkerLearner
-    weights: Weights
+    weights: ServedWeights
     saved: int = 0
     """Number of states saved by this process, for their names."""
 
@@ -80,40 +79,40 @@ class TinkerModel:
     def load_state(self, folder: Path) -> None:
         """Reads the counts of a saved state; `load_model` loaded its weights and optimizer. Raises
         `ModelError`."""
-        state = State.read(folder)
+        state = SavedState.read(folder)
         self.weights.updates = state.updates
         self.learner.skipped_in_a_row = state.skipped_in_a_row
 
 
-def load_model(config: TinkerConfig, source: RoleSource) -> TinkerModel:
-    """Returns a role's model at the service: its base model with new adapters, the weights of a
-    checkpoint's folder, or the source's own checkpoint with its optimizer. Raises `ModelError` or
-    `ServiceError`."""
-    role, name = source.role, source.name
+def load_model(url: str, key_variable: str, source: RoleSource) -> TinkerModel:
+    """Returns a role's model at a service: its base model with new adapters, the weights of a
+    checkpoint's folder, or the source's own checkpoint with its optimizer. `key_variable`:
+    environment variable with the key. Raises `ModelError` or `ServiceError`."""
+    role, name = source.role, role_key(source.name)
     assert isinstance(role, TrainedRoleConfig)
-    session = open_session(config, name)
-    client = _training_client(session, source, role)
+    service = open_service(url, key_variable, name)
+    client = _training_client(service, source, role, name)
     info = client.get_info().model_data
     base = str(info.model_name or role.model)
-    text = _text(base, info.tokenizer_id or base, session.contexts.get(base))
-    weights = Weights(name, client)
+    text = _text(base, info.tokenizer_id or base, service.contexts.get(base))
+    weights = ServedWeights(name, client)
     engine = TinkerEngine(weights, text, role.timeout_seconds)
     return TinkerModel(text, engine, TinkerLearner(weights, role), weights)
 
 
 def _training_client(
-    session: Session, source: RoleSource, role: TrainedRoleConfig
+    service: OpenService, source: RoleSource, role: TrainedRoleConfig, name: str
 ) -> tinker.TrainingClient:
-    name, client = source.name, session.client
+    client = service.client
     if source.checkpoint is not None:
-        state = State.read(source.checkpoint)
+        state = SavedState.read(source.checkpoint)
         with asking(name, f"loading {state.path}"):
             return client.create_training_client_from_state_with_optimizer(state.path).result()
     if (Path(role.model) / STATE).is_file():
-        state = State.read(Path(role.model))
+        state = SavedState.read(Path(role.model))
         with asking(name, f"loading {state.path}"):
             return client.create_training_client_from_state(state.path).result()
-    check_model(session, role.model, name)
+    check_model(service, role.model, name)
     assert role.lora is not None  # TinkerConfig.check ensures this
     with asking(name, f"creating adapters for {role.model}"):
         # The output layer stays as it is, as with `targets: all-linear` elsewhere.

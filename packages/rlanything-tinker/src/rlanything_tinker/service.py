@@ -14,7 +14,6 @@ import tinker
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import reason_of
-from rlanything_tinker.config import TinkerConfig
 
 REACHED_SECONDS = 20.0
 """Time limit of the first connection."""
@@ -45,7 +44,7 @@ def asking(role: str, doing: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class OpenService:
     """A session with a service for one role."""
 
     client: tinker.ServiceClient
@@ -53,34 +52,35 @@ class Session:
     """Context length in tokens of each base model that the service has; None: unknown."""
 
 
-def open_session(config: TinkerConfig, role: str) -> Session:
-    """Opens a session, with the key from the environment. Raises `ModelError` without a key,
-    `ServiceError` if the service cannot be reached or refuses the key."""
-    key = os.environ.get(config.key_variable)
+def open_service(url: str, key_variable: str, role: str) -> OpenService:
+    """Opens a session for a role (its key in the recipe), with the API key from an environment
+    variable. Raises `ModelError` without an API key, `ServiceError` if the service cannot be
+    reached or refuses it."""
+    key = os.environ.get(key_variable)
     if not key:
         raise ModelError(
-            f"{role}.learner: the environment variable {config.key_variable} is not set; set it to "
-            f"the key for {config.url}"
+            f"{role}.learner: the environment variable {key_variable} is not set; set it to "
+            f"the key for {url}"
         )
     try:  # the SDK would repeat its first request for minutes, in silence
-        httpx.get(config.url, timeout=REACHED_SECONDS)
+        httpx.get(url, timeout=REACHED_SECONDS)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServiceError(
-            f"{role}.learner.url: {config.url} cannot be reached ({reason_of(error)}); check the "
+            f"{role}.learner.url: {url} cannot be reached ({reason_of(error)}); check the "
             "address, and that the service is running"
         ) from None
-    with asking(role, f"opening a session at {config.url}"):
-        client = tinker.ServiceClient(base_url=config.url, api_key=key)
-        rest = tinker.RestClient(base_url=config.url, api_key=key)
+    with asking(role, f"opening a session at {url}"):
+        client = tinker.ServiceClient(base_url=url, api_key=key)
+        rest = tinker.RestClient(base_url=url, api_key=key)
         known: Any = rest.get_server_capabilities().result()
     models = {one.model_name: one.max_context_length for one in known.supported_models}
-    return Session(client, models)
+    return OpenService(client, models)
 
 
-def check_model(session: Session, model: str, role: str) -> None:
+def check_model(service: OpenService, model: str, role: str) -> None:
     """Raises `ModelError` for a base model that the service does not have."""
-    if model not in session.contexts:
-        names = sorted(map(str, session.contexts))
+    if model not in service.contexts:
+        names = sorted(map(str, service.contexts))
         more = f" and {len(names) - LISTED_MODELS} more" if len(names) > LISTED_MODELS else ""
         raise ModelError(
             f"{role}.model: the service has no {model!r}; choose one of "

@@ -11,11 +11,11 @@ SEED_BITS = 2**31 - 1
 
 
 @dataclass(slots=True)
-class Weights:
+class ServedWeights:
     """A role's weights at a service."""
 
     role: str
-    """Name of the role, for messages."""
+    """The role's key in the recipe, for messages."""
     client: tinker.TrainingClient
     updates: int = 0
     """Version: the number of optimizer steps so far."""
