@@ -142,6 +142,20 @@ def test_a_loss_that_is_not_finite_is_skipped_until_there_are_too_many(
     assert all(torch.equal(weight, before[name]) for name, weight in training.adapters.items())
 
 
+def test_weights_that_are_not_numbers_end_the_run_before_a_step(
+    serving: Serving, samples: list[tuple[str, Sample]]
+) -> None:
+    service, url = serving
+    model = load(url)
+    training = service.trainings[model.weights.client.model_id]
+    for weight in training.adapters.values():
+        weight.data.fill_(float("nan"))
+    with pytest.raises(DivergedError, match=r"model 'policy': the service's log-probs are not"):
+        model.learner.update(samples, 0)
+    assert model.weights.updates == 0
+    assert not training.optimizer.state
+
+
 def test_a_wrong_loss_is_named_and_not_the_service(
     serving: Serving, samples: list[tuple[str, Sample]]
 ) -> None:
