@@ -13,13 +13,12 @@ from rlanything.cluster.fleet import SeatModels
 from rlanything.cluster.local import LocalSeats
 from rlanything.cluster.models import (
     RoleSource,
-    ServedModel,
-    TrainedModel,
     load_served,
     load_trained,
     prepare_torch,
 )
 from rlanything.config.cluster import ClusterConfig
+from rlanything.config.roles import TrainedRoleConfig
 from rlanything.config.sections import EnvironmentConfig
 from rlanything.engines.base import Engine, ModelError
 from rlanything.engines.hf.text import ModelText
@@ -70,16 +69,23 @@ class InProcessModels:
         """`threads`: CPU threads that they share; 0: one per core."""
         prepare_torch(threads)
 
-    def trained(self, source: RoleSource) -> TrainedModel:
-        """Loads a model that learns. Raises `ModelError`."""
-        return load_trained(source)
+    def trained(self, source: RoleSource) -> Trained:
+        """Loads a model that learns, here or at its own learner. Raises `ModelError`."""
+        return _at_its_learner(source) or load_trained(source)
 
-    def served(self, source: RoleSource) -> ServedModel:
-        """Loads a model that never learns. Raises `ModelError`."""
-        return load_served(source)
+    def served(self, source: RoleSource) -> Served:
+        """Loads a model that only generates, here or at its own learner. Raises `ModelError`."""
+        return _at_its_learner(source) or load_served(source)
 
     def close(self) -> None:
         """Does nothing: the models live as long as their references."""
+
+
+def _at_its_learner(source: RoleSource) -> Trained | None:
+    """Returns a role's model at the learner elsewhere that its recipe names; None: it names
+    none."""
+    learner = source.role.learner if isinstance(source.role, TrainedRoleConfig) else None
+    return None if learner is None else learner.load(source)
 
 
 def open_models(config: ClusterConfig, devices: Sequence[str], threads: int) -> Models:

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from rlanything.algorithm.options import Options
 from rlanything.config.trust import CODE, trust_of
-from rlanything.plugins import PluginError, load_plugin
+from rlanything.plugins import PluginError, load_plugin, plugin_names
 
 
 class ConfigSection(Options):
     """A section of a recipe."""
+
+
+_Section = TypeVar("_Section", bound=ConfigSection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +124,11 @@ def near_name(key: object) -> bool:
     return bool(get_close_matches(str(key), ["name"], cutoff=0.7))
 
 
-def parse_engine(value: Any, info: ValidationInfo) -> Any:
-    """Returns the settings of the engine that a recipe's section names, as its own class.
+def parse_plugin(kind: str, base: type[ConfigSection], value: Any, info: ValidationInfo) -> Any:
+    """Returns the settings of the plug-in of a kind (`engine`, `learner`) that a recipe's section
+    names, as its own class, which derives from `base`.
 
-    Raises ValueError for a section without a name, for an engine that does not exist or must not be
+    Raises ValueError for a section without a name, for a plug-in that does not exist or must not be
     imported, and for settings that its class rejects."""
     if not isinstance(value, dict):
         return value  # an object already, or rejected by pydantic
@@ -132,27 +136,36 @@ def parse_engine(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(name, str):
         unnamed = {key: value[key] for key in value if key == "name" or near_name(key)}
         if value and not unnamed:
-            raise ValueError("missing its name; say which one it is, such as {name: embedded}")
-        return EngineConfig.model_validate(unnamed)  # raises the error about the name
+            example = next(iter(plugin_names(kind)), "module:Class")
+            raise ValueError(f"missing its name; say which one it is, such as {{name: {example}}}")
+        return base.model_validate(unnamed)  # raises the error about the name
     if not trust_of(info).allows_code(name, "name"):
         raise PydanticCustomError(CODE, "{name} would be imported", {"key": "name", "name": name})
-    return _kind(name).model_validate(value, context=info.context)
+    return _class_of(kind, base, name).model_validate(value, context=info.context)
+
+
+def parse_engine(value: Any, info: ValidationInfo) -> Any:
+    """Returns the settings of a role's engine, as `parse_plugin` does."""
+    return parse_plugin("engine", EngineConfig, value, info)
 
 
 @cache
 def default_engine() -> EngineConfig:
     """Returns the settings of the engine of a role that names none, the same object each time."""
-    return _kind("embedded").model_validate({"name": "embedded"})
+    return _class_of("engine", EngineConfig, "embedded").model_validate({"name": "embedded"})
 
 
-def _kind(name: str) -> type[EngineConfig]:
+def _class_of(kind: str, base: type[_Section], name: str) -> type[_Section]:
     try:
-        kind = load_plugin("engine", name)
+        plugin = load_plugin(kind, name)
     except PluginError as error:
         raise ValueError(str(error)) from error
-    if not (isinstance(kind, type) and issubclass(kind, EngineConfig)):
-        raise ValueError(f"{name} is not an engine: name a class that derives from EngineConfig")
-    return kind
+    if not (isinstance(plugin, type) and issubclass(plugin, base)):
+        article = "an" if kind == "engine" else "a"
+        raise ValueError(
+            f"{name} is not {article} {kind}: name a class that derives from {base.__name__}"
+        )
+    return plugin
 
 
 AnyEngineConfig: TypeAlias = Annotated[SerializeAsAny[EngineConfig], BeforeValidator(parse_engine)]

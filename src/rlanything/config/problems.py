@@ -70,7 +70,7 @@ def first_problem(error: ValidationError, data: object, *place: str) -> str:
     ):
         message = f"write a list, as [{visible(str(given)):.80}]"
     elif problem["type"] in ("model_type", "dict_type", "model_attributes_type"):
-        named = key[-1:] in (["domain"], ["engine"]) or key[:-1] == ["domains"]
+        named = key[-1:] in (["domain"], ["engine"], ["learner"]) or key[:-1] == ["domains"]
         named = named and isinstance(given, str)
         example = f"name: {visible(given):.80}" if named else "key: value"
         message = f"write it in braces, as {{{example}}} (got {reprlib.repr(given)})"

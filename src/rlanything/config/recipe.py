@@ -256,7 +256,9 @@ class Recipe(ConfigSection):
         """Every `module:name` and command that it names."""
         roles = self.roles.values()
         names = [role.name for role in roles if isinstance(role, JudgeConfig | AdapterConfig)]
-        names += [role.loss.name for role in roles if isinstance(role, TrainedRoleConfig)]
+        trained = [role for role in roles if isinstance(role, TrainedRoleConfig)]
+        names += [role.loss.name for role in trained]
+        names += [role.learner.name for role in trained if role.learner is not None]
         names += [self.feedback.advantage.name, self.feedback.judge_reward.name]
         names += [section.engine.name for section in self.model_sections]
         return [*self.domain.code, *(name for name in names if is_code(name))]

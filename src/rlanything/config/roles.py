@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from rlanything.algorithm.losses import LossConfig
 from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, default_engine
+from rlanything.config.learners import AnyLearnerConfig
 from rlanything.config.trust import CodeName, check_code
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -115,6 +117,10 @@ class LoraSettings(ConfigSection):
 class TrainedRoleConfig(RoleConfig):
     """A role that learns."""
 
+    learner: AnyLearnerConfig | None = None
+    """Learner elsewhere, which also generates: `tinker`, `{name: tinker, url: ...}`
+    (packages/rlanything-tinker), or your own class, `{name: module:Class}`. None: the role's model
+    is here, learns here, and its `engine` generates."""
     lora: LoraSettings | None = None
     """If given, only adapters train, and checkpoints hold only adapters; otherwise all weights
     do."""
@@ -165,6 +171,18 @@ class TrainedRoleConfig(RoleConfig):
     def trains(self) -> bool:
         """Whether this run changes and keeps its weights."""
         return True
+
+    @model_validator(mode="after")
+    def _learner_honours_it(self) -> TrainedRoleConfig:
+        if self.learner is not None:
+            if self.engine != default_engine():
+                raise PydanticCustomError(
+                    "learner",
+                    "the learner {name} generates too: leave this out",
+                    {"key": "engine", "name": self.learner.name},
+                )
+            self.learner.check(self)
+        return self
 
     @model_validator(mode="after")
     def _all_or_adapters(self) -> TrainedRoleConfig:

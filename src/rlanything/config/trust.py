@@ -24,7 +24,10 @@ from rlanything.plugins import CODE_VARIABLE, IMPORTS, is_object
 KEYS_VARIABLE = "RLANYTHING_KEYS"
 CODE, SECRET = "code", "secret"
 """Types of the two refusals among pydantic's errors."""
-OWN_KEYS = {"OPENAI_API_KEY": "api.openai.com"}
+OWN_KEYS = {
+    "OPENAI_API_KEY": "api.openai.com",
+    "TINKER_API_KEY": "tinker.thinkingmachines.dev",
+}
 """Keys that may go to their own host without permission."""
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlanything.algorithm.losses import LossInputs, LossOutputs
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import DivergedError, ModelError
 from rlanything.engines.hf.damage import reading
 from rlanything.engines.hf.model import LanguageModel, full_tensor
 from rlanything.engines.hf.probing import SEE_TYPES, stretched_positions
 from rlanything.learning.base import Statistics
+from rlanything.learning.objective import Objective
 from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.reference import ReferenceModel
 from rlanything.learning.saving import load_optimizer, save_optimizer
@@ -25,7 +25,6 @@ from rlanything.learning.sharding import SINGLE, SeatGroup, move
 from rlanything.learning.shares import Minibatch, Pass, arrange, share
 from rlanything.learning.statistics import Totals
 from rlanything.learning.trained_tokens import Batch, TrainedTokens, trained_tokens
-from rlanything.plugins import PluginError
 from rlanything.records import Sample
 
 
@@ -67,7 +66,7 @@ class Learner:
         if self._reference is not None and not self._reference.adapters_off:
             scorer = TokenScorer(self._reference.model, settings.temperature)
             self._reference_scorer = group.shard(scorer)
-        self._loss = settings.loss.function
+        self._objective = Objective(settings)
         self._recomputed = recomputable_layers(model) if settings.gradient_checkpointing else []
         self._skipped_in_a_row = 0
         self._device = model.device
@@ -165,45 +164,14 @@ class Learner:
         tokens = trained_tokens(batch, work.mean_over, self._model.device)
         reference = self._reference_logprobs(batch, tokens)
         new, entropy = self._scorer(batch, tokens)
-        sampled = tokens.old_logprobs.to(new)
-        old, importance = sampled, 1.0
-        if before is not None:
-            old = before
-            if self._settings.importance_cap is not None:
-                importance = (old - sampled).exp().clamp(max=self._settings.importance_cap)
-        elif not totals.norms:
-            # Before the first step the learner has the weights that sampled.
-            totals.mismatch.add(new.detach(), sampled)
-        outputs = self._outputs(
-            LossInputs(
-                new_logprobs=new,
-                old_logprobs=old,
-                advantages=tokens.advantages.to(new),
-                samples=tokens.samples,
-                sample_count=len(batch.samples),
-                kl_weight=self._settings.kl_weight,
-                reference_kl_weight=self._settings.reference_kl_weight,
-                importance=importance,
-                reference_logprobs=reference,
-            )
+        # Before the first step the learner has the weights that sampled.
+        mismatch = None if totals.norms else totals.mismatch
+        loss, outputs = self._objective(
+            tokens, len(batch.samples), new, before, reference, mismatch
         )
-        loss = (outputs.loss * tokens.weights.to(new)).sum()
         loss.backward()
         with torch.no_grad():
             totals.add(batch, loss, outputs, entropy)
-
-    def _outputs(self, inputs: LossInputs) -> LossOutputs:
-        """Returns the loss outputs, per token: a mean over tokens would be weighed wrongly."""
-        outputs, name = self._loss(inputs), self._settings.loss.name
-        if not isinstance(outputs, LossOutputs):
-            raise PluginError(f"loss {name} gave {type(outputs).__name__}: return a LossOutputs")
-        if outputs.loss.shape != inputs.new_logprobs.shape:
-            raise PluginError(
-                f"loss {name}: its `loss` has the shape {list(outputs.loss.shape)} for "
-                f"{len(inputs.new_logprobs)} tokens; return one number a token and leave the mean "
-                "to the learner"
-            )
-        return outputs
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: Batch, tokens: TrainedTokens) -> Tensor | None:

@@ -39,9 +39,10 @@ from rlanything.version import __version__
 MAY_CHANGE = ("environment", "cluster", "checkpoints", "store", "tracker", "loop.iterations")
 """Overrides that a resumed run may have: results stay the same up to rounding, or are extended."""
 MAY_MOVE = re.compile(
-    r"((roles\.)?\w+|evaluation\.labeller)\.engine\.(url|key_variable|concurrency|retries|timeout_seconds)="
+    r"((roles\.)?\w+|evaluation\.labeller)\.(engine|learner)\.(url|key_variable|concurrency|retries|timeout_seconds)="
 )
-"""Settings of a frozen role's endpoint, which do not change results either."""
+"""Settings of a frozen role's endpoint or a learner's service, which do not change results
+either."""
 PID_DIGITS = 20
 """Digits that are read from a lock file; no pid has more."""
 

@@ -45,7 +45,14 @@ def check_models(recipe: Recipe) -> None:
             "say `cuda`: each seat has its own"
         )
     roles = recipe.roles.items()
-    towers = [n for n, role in roles if isinstance(role, TrainedRoleConfig) and role.train_vision]
+    learning = [(n, role) for n, role in roles if isinstance(role, TrainedRoleConfig)]
+    towers = [name for name, role in learning if role.train_vision]
+    elsewhere = [name for name, role in learning if role.learner is not None]
+    if recipe.cluster.seats > 1 and elsewhere:
+        raise RecipeError(
+            f"{role_key(elsewhere[0])}.learner: it trains elsewhere, so there is nothing to put on "
+            "seats; set cluster.seats=1"
+        )
     if recipe.cluster.seats > 1 and towers:
         raise RecipeError(
             f"{role_key(towers[0])}.train_vision: one seat alone can train what reads images; set "
