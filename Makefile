@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The other distributions of this repository; rlanything-gyms takes an extra, Ray has an
 # environment of its own, and rlanything-vllm comes without vLLM: its settings can be planned with.
-NEIGHBOURS := $(filter-out %-gyms %-ray,$(wildcard packages/*))
+NEIGHBOURS := $(filter-out %-gyms %-ray %-tinker,$(wildcard packages/*))
 
 # No input: on a machine without a terminal a question would hang the build.
 INSTALL := $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check \
@@ -32,7 +32,8 @@ $(STAMP): pyproject.toml constraints.txt $(wildcard packages/*/pyproject.toml)
 	  fast-downward-textworld jericho
 	@echo "[4/5] rlanything and everything else"
 	@$(INSTALL) --build-constraint constraints.txt --editable '.[dev]' \
-	  $(NEIGHBOURS:%=--editable %) --editable 'packages/rlanything-gyms[gymnasium]'
+	  $(NEIGHBOURS:%=--editable %) --editable 'packages/rlanything-gyms[gymnasium]' \
+	  --editable 'packages/rlanything-tinker[tinker]'
 	@echo "[5/5] leaving debug symbols out of the planner's library (34 MB -> 1 MB a game)"
 	@strip $(VENV)/lib/python3*/site-packages/fast_downward/*.so
 	@touch $@
