@@ -148,10 +148,11 @@ class SeatModels:
         seconds = self._config.timeout_seconds
 
         def save(folder: Path) -> None:
-            self._on_all(Call(Seat.save_shared, (name, folder)), seconds)
+            self._on_all(Call(Seat.save_shared, (name, folder)), self._config.start_seconds)
 
         def load_state(folder: Path) -> None:
-            self._on_all(Call(Seat.load_state_shared, (name, folder)), seconds)
+            call = Call(Seat.load_state_shared, (name, folder))
+            self._on_all(call, self._config.start_seconds)
 
         text = self._on_all(
             Call(Seat.load_shared, (cloudpickle.dumps(source), self._config.offload)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -20,6 +21,15 @@ class ConfigSection(Options):
     """A section of a recipe."""
 
 
+OnStage: TypeAlias = Callable[[str, float], None]
+"""Called when a stage of starting begins, with its description and its time limit in seconds; 0: it
+has none but the call's."""
+
+
+def unseen(stage: str, seconds: float) -> None:
+    """Shows no stage."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSetting:
     """The settings of a role that its engine needs, in addition to the engine's own."""
@@ -36,6 +46,7 @@ class EngineSetting:
     """Time limit of one batch."""
     images: tuple[Path, ...] = ()
     """Folders with the images that it may be shown."""
+    on_stage: OnStage = unseen
 
 
 @dataclass(frozen=True, slots=True)

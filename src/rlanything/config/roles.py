@@ -8,7 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from rlanything.algorithm.losses import LossConfig
-from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, default_engine
+from rlanything.config.engines import (
+    AnyEngineConfig,
+    ConfigSection,
+    EngineSetting,
+    OnStage,
+    default_engine,
+    unseen,
+)
 from rlanything.config.trust import CodeName, check_code
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -88,11 +95,16 @@ class RoleConfig(ConfigSection):
         return self
 
     def engine_setting(
-        self, role: str, threads: int, images: tuple[Path, ...] = ()
+        self,
+        role: str,
+        threads: int,
+        images: tuple[Path, ...] = (),
+        on_stage: OnStage = unseen,
     ) -> EngineSetting:
         """Returns what the engine of this role must know besides its own settings."""
+        seconds = self.timeout_seconds
         return EngineSetting(
-            role, self.model, self.dtype, self.device, threads, self.timeout_seconds, images
+            role, self.model, self.dtype, self.device, threads, seconds, images, on_stage
         )
 
     @property

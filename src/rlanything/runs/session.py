@@ -158,7 +158,15 @@ class Session:
             self.loaded.components.models.close()
             self.loaded = None  # frees the memory that the new models need
         day, images = self.plan.begun, self.plan.directory / IMAGES
-        components = build_components(recipe, domain, checkpoint, parts, day, images)
+        components = build_components(
+            recipe,
+            domain,
+            checkpoint,
+            parts,
+            day,
+            images,
+            lambda stage, _: self._progress.log(stage),
+        )
         try:
             if checkpoint is None:
                 pool = new_pool(recipe, domain)
