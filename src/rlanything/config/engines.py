@@ -70,9 +70,6 @@ class EngineWorkload:
     new_prompt_tokens: int
     """Prompt tokens computed for one step of all conversations, cached prefixes excluded."""
     answers_per_prompt: int
-    sharded: bool
-    """Whether the learner's weights are sharded over several seats, so that even an engine that
-    computes with them needs a full copy."""
 
 
 @dataclass(frozen=True, slots=True)

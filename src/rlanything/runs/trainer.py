@@ -1,7 +1,7 @@
 """The front door to a training run: begin or resume it, iterate over it, evaluate it.
 
-Whenever a run is stopped, `Trainer.resume` continues at the last iteration that was kept, and the
-result is bit for bit that of a run that was never stopped.
+Whenever a run is stopped, `Trainer.resume` continues at the last checkpoint, and the result is bit
+for bit that of a run that was never stopped.
 """
 
 from __future__ import annotations
