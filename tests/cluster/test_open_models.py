@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from pydantic import ValidationError
 
+from helpers.tiny import tiny_model
+from rlanything.cluster.models import RoleSource
 from rlanything.cluster.open import open_models
 from rlanything.config.cluster import ClusterConfig
+from rlanything.config.roles import AdapterConfig, PolicyConfig
 from rlanything.engines.base import ModelError
 
 
@@ -29,6 +33,23 @@ def test_seats_without_a_gpu_each_are_refused(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     with pytest.raises(ModelError, match=f"this machine has {gpus}; {remedy}"):
         open_models(ClusterConfig(seats=2), ["cpu", "cuda"], 1)
+
+
+def test_the_stages_of_loading_are_shown_but_not_those_of_a_model_that_came_along(
+    tmp_path: Path,
+) -> None:
+    stages = list[str]()
+    models = open_models(ClusterConfig(), ["cpu"], 1, lambda stage, _: stages.append(stage))
+    folder = tmp_path / "model"
+    tiny_model(1).save(folder)
+    models.trained(RoleSource("policy", PolicyConfig(model=str(folder))))
+    models.served(RoleSource("adapter", AdapterConfig(model=str(folder))))
+    assert stages == [f"policy: reading {folder}", f"adapter: reading {folder}"]
+    with pytest.raises(ModelError):
+        models.served(RoleSource("judge", AdapterConfig(model="nobody/no-such-model")))
+    assert stages[2].endswith("no-such-model (what is not in the cache is downloaded first)")
+    models.served(RoleSource("adapter", AdapterConfig(model="nano-guess")))
+    assert len(stages) == 3
 
 
 @pytest.mark.parametrize(
