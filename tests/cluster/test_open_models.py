@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 import torch
 from pydantic import ValidationError
+from rich.console import Console
 
+from helpers.guess import GUESS
 from helpers.tiny import tiny_model
 from rlanything.cluster.models import RoleSource
 from rlanything.cluster.open import open_models
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.roles import AdapterConfig, PolicyConfig
+from rlanything.engines import shipped
 from rlanything.engines.base import ModelError
+from rlanything.progress import Progress
+from rlanything.runs.trainer import Trainer
 
 
 def test_without_ray_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +55,14 @@ def test_the_stages_of_loading_are_shown_but_not_those_of_a_model_that_came_alon
     assert stages[2].endswith("no-such-model (what is not in the cache is downloaded first)")
     models.served(RoleSource("adapter", AdapterConfig(model="nano-guess")))
     assert len(stages) == 3
+
+
+def test_a_run_shows_the_stages_of_loading_its_models(tmp_path: Path) -> None:
+    folder = shipped.resolve("nano-guess", "policy")
+    changes = [f"policy.model={folder}", f"run_dir={tmp_path / 'run'}"]
+    with (tmp_path / "said").open("w") as said:
+        Trainer(GUESS, overrides=changes, progress=Progress(Console(file=said, width=500)))
+    assert (tmp_path / "said").read_text().splitlines() == [f"policy: reading {folder}"]
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,8 @@ class VLLMEngine:
         try:
             self._ask(Sleep(), "going to sleep")
         except (EOFError, GenerationTimeout, EngineLost) as error:
-            self._on_stage(f"{self._name}: vLLM's process ended, as it did not sleep: {error}", 0.0)
+            why = str(error) or process.last_words()
+            self._on_stage(f"{self._name}: vLLM's process ended, as it did not sleep: {why}", 0.0)
             process.kill()
         process.asleep = self._stale = True
         process.has_frozen = False
