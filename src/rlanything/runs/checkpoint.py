@@ -109,8 +109,8 @@ def problems(checkpoint: Path) -> list[str]:
             return _digest(checkpoint / file) if file in contents else None
 
     with ThreadPoolExecutor() as threads:
-        found = list(threads.map(digest_of, digests))
-    for (file, digest), own in zip(digests.items(), found, strict=True):
+        contained = list(threads.map(digest_of, digests))
+    for (file, digest), own in zip(digests.items(), contained, strict=True):
         if own is None:
             damage.append(f"{checkpoint.name}: {visible(file):.80} is missing")
         elif own != digest:

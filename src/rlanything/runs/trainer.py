@@ -113,8 +113,9 @@ class Trainer:
 
     def __iter__(self) -> Iterator[IterationRecord]:
         """Yields each iteration once it is kept: `.number`, `.metrics`, `.groups`. After leaving
-        early, iterate again or resume later. Raises as `train`, and `RecipeError` if another
-        process has created the run directory in the meantime."""
+        early, iterate again or resume later. A lost worker, and leaving early, make it repeat the
+        iterations after the last checkpoint (`checkpoints.write_every`). Raises as `train`, and
+        `RecipeError` if another process has created the run directory in the meantime."""
         if self._session.closing is None:
             yield from self._session.iterate()
 

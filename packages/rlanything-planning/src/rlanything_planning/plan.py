@@ -69,10 +69,9 @@ def make_plan(
     if device != CPU:
         name = max(GPUS, key=lambda gpu: GPUS[gpu][2])
         largest = name, GPUS[name][2]
-    free, devices = on_devices(
-        *([p for p in places if p], memories, device, size, device == CPU),
-        *(recipe.cluster.offload, largest),
-    )
+    places = [place for place in places if place]
+    offload = recipe.cluster.offload
+    free, devices = on_devices(places, memories, device, size, device == CPU, offload, largest)
     phases, seconds = seconds_of_phases(recipe, roles, local, assumed, seats)
     between_iterations, paused = pauses(recipe, models, local, assumed, seats, sum(phases.values()))
     apart = seats > 1 and device != CPU
@@ -87,9 +86,9 @@ def make_plan(
         paused,
         *between,
     )
+    fits = free >= 0
     return Plan(
-        *(recipe.name, device, seats, free >= 0, free, sections, phases, between_iterations),
-        CAVEAT,
+        recipe.name, device, seats, fits, free, sections, phases, between_iterations, CAVEAT
     )
 
 

@@ -28,7 +28,7 @@ from rlanything.records import Completion
 from rlanything_vllm import worker
 from rlanything_vllm.handover import free, put_weights
 from rlanything_vllm.prompts import SERVED
-from rlanything_vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Sleep, Stage, Weights
+from rlanything_vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Sleep, StartStage, Weights
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}
 """Largest mean difference of vLLM's log-probs from the learner's, by dtype. Rounding gives 1e-6 in
@@ -345,8 +345,8 @@ class _Process:
         deadline = time.monotonic() + seconds
         try:
             self._child.channel.send(setup, seconds)
-            answer: Any = Stage("starting vLLM")
-            while isinstance(answer, Stage):
+            answer: Any = StartStage("starting vLLM")
+            while isinstance(answer, StartStage):
                 show(answer.text)
                 answer = self._child.channel.receive(deadline - time.monotonic())
         except EOFError:

@@ -49,7 +49,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StartStage:
     """Message of a worker that is still being set up."""
 
     text: str
@@ -109,7 +109,7 @@ Order: TypeAlias = Weights | Adapters | Sleep | Draws
 class Worker:
     """One vLLM engine, which carries out orders."""
 
-    def __init__(self, setup: Setup, memory: int, report: Callable[[Stage], None]) -> None:
+    def __init__(self, setup: Setup, memory: int, report: Callable[[StartStage], None]) -> None:
         from vllm import LLM  # pyright: ignore
         from vllm.platforms import current_platform  # pyright: ignore
 
@@ -120,7 +120,7 @@ class Worker:
             raise ValueError(
                 f"the installed vLLM runs on {current_platform.device_type}, not on {kind}"
             )
-        report(Stage("vLLM builds and compiles its model"))
+        report(StartStage("vLLM builds and compiles its model"))
         self._memory = memory
         self._vision = setup.vision
         self._asleep = False
