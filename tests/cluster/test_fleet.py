@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rlanything.cluster.base import Call
 from rlanything.cluster.fleet import SeatsEngine, spread_requests
 from rlanything.cluster.seat import Failed, Seat, answer
+from rlanything.config.engines import OnStage, unseen
 from rlanything.engines.base import PromptsTooLong, Request, Sampling
 
 
@@ -60,6 +61,7 @@ class Echoes:
 
     def __init__(self) -> None:
         self.asked: list[dict[int, Call]] = []
+        self.on_stage: OnStage = unseen
 
     def ask(
         self,
