@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 from rlanything.cluster.base import Call, SeatLost, Seats
-from rlanything.cluster.seat import Done, Failed, SamplesDone, Stage
+from rlanything.cluster.seat import Done, Failed, SamplesDone, StageBegun
 from rlanything.config.engines import OnStage, unseen
 
 
@@ -55,7 +55,7 @@ class SeatPool(Seats):
         """Returns the seats that have sent a message; empty: all were silent for this long."""
 
     @abstractmethod
-    def _receive(self, number: int, seconds: float) -> SamplesDone | Stage | Done | Failed:
+    def _receive(self, number: int, seconds: float) -> SamplesDone | StageBegun | Done | Failed:
         """Returns a seat's next message. Raises `SeatLost`, after which no seat is left."""
 
     def _gather(
@@ -85,7 +85,7 @@ class SeatPool(Seats):
                 if isinstance(message, SamplesDone):
                     if on_progress is not None:
                         on_progress(message.samples)
-                elif isinstance(message, Stage):
+                elif isinstance(message, StageBegun):
                     starting[number] = message.seconds
                     if number == 0:
                         self.on_stage(message.text, message.seconds)

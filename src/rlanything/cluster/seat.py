@@ -44,7 +44,7 @@ class SamplesDone:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageBegun:
     """Progress message: a stage of starting begins, and may take this long if that is longer than
     the call's own limit."""
 
@@ -70,7 +70,7 @@ class Seat:
     """The models of one seat. Methods named `_shared` are collective: all seats call them
     together."""
 
-    def __init__(self, place: Place, report: Callable[[SamplesDone | Stage], None]) -> None:
+    def __init__(self, place: Place, report: Callable[[SamplesDone | StageBegun], None]) -> None:
         """Joins the process group. `report` is called with progress messages."""
         prepare_torch(place.threads)
         distributed.init_process_group(
@@ -132,7 +132,7 @@ class Seat:
         self._shared(role).load_state(folder)
 
     def _show(self, text: str, seconds: float) -> None:
-        self._report(Stage(text, seconds))
+        self._report(StageBegun(text, seconds))
 
     def _shared(self, role: str) -> TrainedModel:
         model = self._models[role]

@@ -35,7 +35,7 @@ from torch.distributed import (
 
 from rlanything.cluster.base import Call, Place, SeatLost
 from rlanything.cluster.pool import SeatPool
-from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, Stage, answer
+from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, StageBegun, answer
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
 from rlanything.plugins import child_environment
@@ -126,7 +126,7 @@ class RaySeats(SeatPool):
             ready, _ = ray.wait(answers, timeout=min(left, 1.0))
         return [number for number in waiting if self._answers[number] in ready]
 
-    def _receive(self, number: int, seconds: float) -> SamplesDone | Stage | Done | Failed:
+    def _receive(self, number: int, seconds: float) -> SamplesDone | StageBegun | Done | Failed:
         try:
             message = ray.get(next(self._answers[number]), timeout=seconds)
         except RayError as error:
@@ -144,11 +144,11 @@ class _Host:
     messages."""
 
     def __init__(self) -> None:
-        self._messages: SimpleQueue[SamplesDone | Stage | Done | Failed] = SimpleQueue()
+        self._messages: SimpleQueue[SamplesDone | StageBegun | Done | Failed] = SimpleQueue()
         self._worker = ThreadPoolExecutor(1)
         self._seat: Seat | None = None
 
-    def do(self, call: Call) -> Iterator[SamplesDone | Stage | Done | Failed]:
+    def do(self, call: Call) -> Iterator[SamplesDone | StageBegun | Done | Failed]:
         """Runs a call on the seat, or on this host before there is a seat."""
         target: Any = self._seat or self
         self._worker.submit(lambda: self._messages.put(answer(target, call)))
