@@ -33,7 +33,7 @@ class LocalSeats(SeatPool):
             meeting=f"file://{self._meeting.name}/meeting",
             device=device,
             threads=max(1, cores // config.seats),
-            timeout_seconds=max(config.start_seconds, config.timeout_seconds),
+            timeout_seconds=max(config.load_seconds, config.timeout_seconds),
         )
         self._seats = [
             Child(seat.__name__, _environment(rank, place)) for rank in range(config.seats)

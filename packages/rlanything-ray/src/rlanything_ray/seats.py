@@ -63,7 +63,7 @@ class RaySeats(SeatPool):
             meeting="",
             device=device,
             threads=max(1, threads // config.seats),
-            timeout_seconds=max(config.start_seconds, config.timeout_seconds),
+            timeout_seconds=max(config.load_seconds, config.timeout_seconds),
         )
         self._answers: dict[int, Any] = {}
         self._actors: list[Any] = []
