@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlanything.cluster.base import Call
-from rlanything.cluster.fleet import SeatsEngine, spread_requests
+from rlanything.cluster.fleet import SeatModels, SeatsEngine, spread_requests
+from rlanything.cluster.models import RoleSource
 from rlanything.cluster.seat import Failed, Seat, answer
+from rlanything.config.cluster import ClusterConfig
+from rlanything.config.engines import OnStage, unseen
+from rlanything.config.roles import AdapterConfig, PolicyConfig
 from rlanything.engines.base import PromptsTooLong, Request, Sampling
 
 
@@ -60,6 +65,8 @@ class Echoes:
 
     def __init__(self) -> None:
         self.asked: list[dict[int, Call]] = []
+        self.limits: list[float] = []
+        self.on_stage: OnStage = unseen
 
     def ask(
         self,
@@ -68,6 +75,7 @@ class Echoes:
         on_progress: Callable[[int], None] | None = None,
     ) -> dict[int, Any]:
         self.asked.append(dict(calls))
+        self.limits.append(seconds)
         return {
             seat: {i: [r.prompt_ids] for i, r in call.arguments[1].items()}
             if call.method is Seat.generate
@@ -96,6 +104,18 @@ def test_results_come_back_in_the_order_of_the_requests():
     assert set(seats.asked[-1]) == {0, 1}
     engine.generate(mixed[:1], sampling)
     assert set(seats.asked[-1]) == {0}
+
+
+def test_loading_and_saving_have_a_time_limit_of_their_own(tmp_path: Path) -> None:
+    seats = Echoes()
+    limits = {"start_seconds": 1, "load_seconds": 2, "timeout_seconds": 3}
+    models = SeatModels(seats, ClusterConfig.model_validate({"seats": 2, **limits}))
+    trained = models.trained(RoleSource("policy", PolicyConfig(model="any")))
+    trained.save(tmp_path)
+    trained.load_state(tmp_path)
+    models.served(RoleSource("adapter", AdapterConfig(model="any")))
+    assert seats.limits == [2, 2, 2, 2]
+    assert trained.learner._seconds == 3
 
 
 def test_prompts_that_are_too_long_are_named_by_their_places_among_all():

@@ -14,7 +14,7 @@ from torch import distributed
 
 from rlanything.cluster.base import Call, SeatLost
 from rlanything.cluster.local import LocalSeats
-from rlanything.cluster.seat import Seat
+from rlanything.cluster.seat import SamplesDone, Seat
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
 
@@ -29,7 +29,7 @@ class Deeds(Seat):
 
     def count(self, upto: int) -> float:
         for _ in range(upto):
-            self._report(1)
+            self._report(SamplesDone(1))
         return self._group.total(1.0)
 
     def refuse(self, rank: int) -> None:
@@ -57,6 +57,11 @@ class Deeds(Seat):
     def refuse_or_nap(self, rank: int) -> None:
         Deeds.refuse(self, rank)
         time.sleep(1)
+
+    def start(self, rank: int, seconds: float, nap: float) -> int:
+        self._show(f"seat {self._group.rank}: starting", seconds if self._group.rank == rank else 0)
+        time.sleep(nap if self._group.rank == rank else 0)
+        return rank
 
     def threads(self) -> tuple[int, str]:
         import torch
@@ -86,6 +91,23 @@ def test_what_is_asked_is_answered_by_seat_and_progress_comes_between(seats: Loc
     assert seats.ask(both(Deeds.count, 3), 30, told.append) == {0: 2.0, 1: 2.0}
     assert told == [1] * 6
     assert seats.ask(both(Deeds.threads), 30) == {0: (1, "1"), 1: (1, "1")}
+
+
+def test_a_seat_that_is_busy_starting_is_not_lost_and_its_stage_is_shown(
+    seats: LocalSeats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(seats, "on_stage", lambda stage, seconds: shown.append(stage))
+    # Longer than the call's own limit, on either seat.
+    for rank in (0, 1):
+        assert seats.ask(both(Deeds.start, rank, 30.0, 4.5), 3) == {0: rank, 1: rank}
+    assert shown == ["seat 0: starting"] * 2  # the seats go through the same stages
+
+
+def test_a_seat_is_lost_in_a_stage_that_takes_longer_than_it_may() -> None:
+    error, took = lost(Deeds.start, 1, 6.0, 60.0, seconds=4)
+    assert "no message from seat 1 for 6 s" in str(error)
+    assert took < 40
 
 
 def test_what_a_seat_raises_is_raised_and_the_seats_go_on(seats: LocalSeats) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlanything.config.engines import EngineSetting
+from rlanything.config.engines import EngineSetting, OnStage, unseen
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything_vllm.config import VLLMEngineConfig
@@ -12,10 +12,15 @@ from rlanything_vllm.engine import VLLMEngine
 
 
 def engine_of(
-    model: LanguageModel, seconds: float = 60.0, device: str = "cpu", **settings: Any
+    model: LanguageModel,
+    seconds: float = 60.0,
+    device: str = "cpu",
+    on_stage: OnStage = unseen,
+    **settings: Any,
 ) -> VLLMEngine:
     config = VLLMEngineConfig.model_validate({"name": "vllm", "memory_gib": 0.25} | settings)
-    return VLLMEngine(model, config, EngineSetting("policy", "", "float32", device, 1, seconds))
+    setting = EngineSetting("policy", "", "float32", device, 1, seconds, on_stage=on_stage)
+    return VLLMEngine(model, config, setting)
 
 
 def nano_policy() -> LanguageModel:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from contextlib import closing
@@ -23,6 +24,7 @@ from helpers.paths import TESTS
 from rlanything.commands.doctor import check_run
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.progress import Progress
+from rlanything.runs import checkpoint
 from rlanything.runs.checkpoint import CheckpointError, problems
 from rlanything.runs.directory import LockedError, run_lock
 from rlanything.runs.open import open_run
@@ -163,12 +165,47 @@ def test_a_damaged_checkpoint_is_passed_over_and_the_result_is_the_same(
     assert fingerprint(copy) == fingerprint(undisturbed)
 
 
+def test_a_run_without_a_checkpoint_of_its_last_iteration_repeats_it(
+    undisturbed: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    overrides = [f"run_dir={run}", *TINIER, "checkpoints.write_every=2"]
+    for record in Trainer(GUESS, overrides=overrides, progress=QUIET):
+        assert (record.number, record.checkpoint) == (1, "")
+        break  # killed, as it were
+    with (tmp_path / "said").open("w") as said:
+        Trainer.resume(run, progress=Progress(Console(file=said, width=500))).train()
+    assert "resuming after iteration 0" in (tmp_path / "said").read_text()
+    written = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert written == ["iter-00002", "iter-00003"]  # every second one, and the last
+    # The stores differ in the names of the checkpoints.
+    ours, theirs = fingerprint(run), fingerprint(undisturbed)
+    assert ours.pop("store") != theirs.pop("store")
+    assert ours == theirs
+
+
+def test_checksums_are_computed_side_by_side(
+    undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=30)
+    first = iter(range(2))
+
+    def digest_of(path: Path) -> str:
+        if next(first, None) is not None:
+            both.wait()
+        return alone(path)
+
+    alone = checkpoint._digest
+    monkeypatch.setattr(checkpoint, "_digest", digest_of)
+    assert problems(undisturbed / "checkpoints" / "iter-00003") == []
+
+
 def test_without_an_intact_checkpoint_nothing_is_forgotten(
     undisturbed: Path, tmp_path: Path
 ) -> None:
     copy = cut(undisturbed, 3, tmp_path)
-    for checkpoint in (copy / "checkpoints").glob("iter-*"):
-        (checkpoint / "pool.json").write_text("{}")
+    for damaged in (copy / "checkpoints").glob("iter-*"):
+        (damaged / "pool.json").write_text("{}")
     with pytest.raises(CheckpointError, match="none of its checkpoints is intact"):
         Trainer.resume(copy, progress=QUIET).train()
     store = Store(copy / "run.sqlite")

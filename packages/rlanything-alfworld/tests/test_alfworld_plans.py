@@ -84,13 +84,25 @@ def test_the_papers_recipe_fits_eight_gpus_with_every_weight_trained():
     # packages/rlanything-planning/README.md has these.
     needs = {n: values(make_plan(recipe, "h200", n), "Memory: each")["h200 0"] for n in (1, 64)}
     needs[8] = values(plan, "Memory: each")["h200 0"]
-    assert {n: round(need / 1e9) for n, need in needs.items()} == {1: 422, 8: 108, 64: 69}
-    resting = recipe.cluster.model_copy(update={"offload": True})
-    rested = make_plan(recipe.model_copy(update={"cluster": resting}), "h200")
-    moved = values(rested, "Memory: each")
-    assert moved["h200 0"] == values(plan, "Memory: each")["h200 0: at rest"]
-    assert round(moved["h200 0"] / 1e9) == 79
-    assert "h200 0: at rest" not in moved
+    assert {n: round(need / 1e9) for n, need in needs.items()} == {1: 422, 8: 124, 64: 108}
+    assert recipe.cluster.offload
+    assert "h200 0: at rest" not in values(plan, "Memory: each")
+    staying = recipe.cluster.model_copy(update={"offload": False})
+    stayed = make_plan(recipe.model_copy(update={"cluster": staying}), "h200")
+    assert not stayed.fits
+    whole = values(stayed, "Memory: each")
+    assert whole["h200 0: at rest"] == needs[8]
+    assert round(whole["h200 0"] / 1e9) == 153
+
+
+def test_the_papers_recipe_does_not_fit_eight_smaller_gpus_and_is_told_nothing_that_is_so():
+    plan = make_plan(load_recipe("alfworld-qwen2.5-7b"), "h100")
+    assert not plan.fits
+    lines = {line.name: line.how for part in plan.sections for line in part.quantities}
+    assert lines["h100 0: largest known"].startswith("h200, of 141 GB: fits, ")
+    remedy = lines["h100 0: remedy"]
+    for present in ("bfloat16", "gradient_checkpointing", "offload", "sleep"):
+        assert present not in remedy
 
 
 def test_the_quickstart_fits_one_gpu(recipe: Recipe) -> None:

@@ -16,5 +16,5 @@ def test_the_papers_recipe_for_desktops_is_planned_without_its_data_or_an_assump
     assert plan.fits
     assert plan.count == 8
     # packages/rlanything-planning/README.md has these.
-    assert round((lines["h200 0"].value or 0.0) / 1e9) == 89
+    assert round((lines["h200 0"].value or 0.0) / 1e9) == 124
     assert round(sum(plan.seconds.values()), -2) == 3800

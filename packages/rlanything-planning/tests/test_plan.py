@@ -363,7 +363,7 @@ def test_the_command_prints_one_object_whose_parts_add_up():
     )
     assert printed.exit_code == 0, printed.output
     found = json.loads(printed.stdout)
-    keys = {"recipe", "device", "count", "fits", "sections", "seconds", "caveat"}
+    keys = {"recipe", "device", "count", "fits", "free", "sections", "seconds", "pauses", "caveat"}
     assert set(found) == keys
     assert found["fits"] is True
     assert tuple(found["seconds"]) == PHASES

@@ -11,12 +11,19 @@ from helpers.plans import values
 from helpers.tiny import tiny_model
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.recipe import Recipe, load_recipe
-from rlanything.config.roles import LabellerConfig, LoraSettings, PolicyConfig
+from rlanything.config.roles import AdapterConfig, LabellerConfig, LoraSettings, PolicyConfig
 from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import load_model
 from rlanything.learning.scorer import MAX_LOGITS
 from rlanything_planning.architecture import architecture_of
-from rlanything_planning.memory import LOGIT_COPIES, logits
+from rlanything_planning.memory import (
+    LOGIT_COPIES,
+    activations,
+    held,
+    in_flight,
+    logits,
+    whole_copy,
+)
 from rlanything_planning.plan import make_plan
 from rlanything_planning.report import Plan
 
@@ -37,11 +44,11 @@ def test_a_role_that_learns_is_in_shards_and_one_that_does_not_is_whole(recipe, 
     for part in ("weights", "gradients", "optimizer"):
         assert shared[part] == alone[part] / 4
     # The engine's own, which computes with the learner's where these are whole.
-    assert shared["weights to generate with"] == alone["weights"]
-    assert "weights to generate with" not in alone
+    assert shared["engine's copy"] == alone["weights"]
+    assert "engine's copy" not in alone
     frozen = values(one, "Memory: adapter")["weights"]
     assert values(four, "Memory: adapter")["weights"] == frozen
-    assert "weights to generate with" not in values(four, "Memory: adapter")
+    assert "engine's copy" not in values(four, "Memory: adapter")
 
 
 def test_adapters_are_planned_with_the_model_that_they_belong_to(recipe, tmp_path):
@@ -143,4 +150,47 @@ def test_traffic_between_machines_goes_through_all_their_ports():
 
 
 def test_nano_models_fit_one_gpu(recipe):
-    assert make_plan(recipe, "h200", 1, HOST).fits
+    plan = make_plan(recipe, "h200", 1, HOST)
+    assert plan.fits
+    assert plan.free == 141e9 - values(plan, "Memory: each device")["h200 0"]
+
+
+def of_devices(plan: Plan) -> dict[str, str]:
+    """The calculations of the devices' lines, by name."""
+    [section] = [s for s in plan.sections if s.title == "Memory: each device"]
+    return {quantity.name: quantity.how for quantity in section.quantities}
+
+
+def test_a_plan_that_does_not_fit_says_what_the_largest_card_has_free():
+    recipe = load_recipe(GUESS, ["policy.model=Qwen/Qwen2.5-7B-Instruct", "judge.train=false"])
+    plan = make_plan(recipe, "l4", 8, HOST)
+    needs = values(plan, "Memory: each device")["l4 0"]
+    assert plan.free == 24e9 - needs < 0
+    lines = of_devices(plan)
+    assert lines["l4 0: largest known"].startswith("h200, of 141 GB: fits, ")
+    assert "DOES NOT FIT" in lines["l4 0"]
+    assert "DOES NOT FIT" in lines["l4 0: at rest"]
+    assert "l4 0: largest known" not in of_devices(make_plan(recipe, "h200", 8, HOST))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("lora", [None, {"rank": 4}], ids=["whole", "lora"])
+@pytest.mark.parametrize("recomputes", [False, True])
+def test_no_remedy_advises_what_is_so_already(recipe, dtype, lora, recomputes):
+    data = {"model": "nano-guess", "decoding": "free", "lora": lora, "dtype": dtype}
+    role = PolicyConfig.model_validate(data | {"gradient_checkpointing": recomputes})
+    model, _ = architecture_of(role, "policy")
+    parts = [
+        *held(model, role, learns=True, seats=2),
+        whole_copy(model, role, cpu=False),
+        in_flight(model, role, cpu=False),
+        activations(model, role, 100, 100, tiles=False),
+    ]
+    advice = {part.name: part.remedy for part in parts}
+    assert ("lora" in advice["optimizer"]) == (lora is None)
+    assert ("lora" in advice["shards made whole"]) == (lora is None)
+    assert ("bfloat16" in advice["engine's copy"]) == (dtype == "float32")
+    assert ("gradient_checkpointing" in advice["activations"]) == (not recomputes)
+    alone = held(model, AdapterConfig(model="nano-guess", dtype=dtype), learns=False, seats=2)
+    assert "more seats" not in alone[0].remedy  # each seat has a whole one
+    assert ("bfloat16" in alone[0].remedy) == (dtype == "float32")

@@ -257,5 +257,5 @@ def test_no_requests_give_no_completions(engine):
 def test_an_engine_that_cannot_start_says_why(frozen):
     with pytest.raises(ModelError, match=r"policy\.engine: .*(memory|cache).*embedded"):
         engine_of(frozen, memory_gib=2e-6)
-    with pytest.raises(ModelError, match=r"policy\.engine: .*computes on cpu, not on cuda"):
+    with pytest.raises(ModelError, match=r"policy\.engine: .*runs on cpu, not on cuda"):
         engine_of(frozen, device="cuda")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rlanything.config.engines import OnStage
+
 
 class SeatLost(ValueError):
     """A seat died or was silent for too long, and the state of all seats is lost with it. The
@@ -53,6 +55,9 @@ class Seats(Protocol):
     def alive(self) -> bool:
         """Whether they are still running."""
         ...
+
+    on_stage: OnStage
+    """Called with the stages of starting that the seats report."""
 
     @abstractmethod
     def ask(

@@ -148,14 +148,15 @@ class SeatModels:
         seconds = self._config.timeout_seconds
 
         def save(folder: Path) -> None:
-            self._on_all(Call(Seat.save_shared, (name, folder)), seconds)
+            self._on_all(Call(Seat.save_shared, (name, folder)), self._config.load_seconds)
 
         def load_state(folder: Path) -> None:
-            self._on_all(Call(Seat.load_state_shared, (name, folder)), seconds)
+            call = Call(Seat.load_state_shared, (name, folder))
+            self._on_all(call, self._config.load_seconds)
 
         text = self._on_all(
             Call(Seat.load_shared, (cloudpickle.dumps(source), self._config.offload)),
-            self._config.start_seconds,
+            self._config.load_seconds,
         )
         engine = SeatsEngine(self._seats, name, role.timeout_seconds)
         learner = SeatsLearner(self._seats, name, role, seconds)
@@ -163,7 +164,7 @@ class SeatModels:
 
     def served(self, source: RoleSource) -> ServedOnSeats:
         """Loads a full copy of a model on every seat. Raises the errors of `load_served`."""
-        text = self._on_all(Call(Seat.load_served, (source,)), self._config.start_seconds)
+        text = self._on_all(Call(Seat.load_served, (source,)), self._config.load_seconds)
         engine = SeatsEngine(self._seats, source.name, source.role.timeout_seconds)
         return ServedOnSeats(text, engine)
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 from rlanything.cluster import seat
 from rlanything.cluster.base import Place
 from rlanything.cluster.pool import SeatPool
-from rlanything.cluster.seat import Done, Failed, SamplesDone
+from rlanything.cluster.seat import Done, Failed, SamplesDone, StageBegun
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.child import Child
 from rlanything.rollout.worker_process import LONGEST_WAIT
@@ -33,7 +33,7 @@ class LocalSeats(SeatPool):
             meeting=f"file://{self._meeting.name}/meeting",
             device=device,
             threads=max(1, cores // config.seats),
-            timeout_seconds=config.timeout_seconds,
+            timeout_seconds=max(config.load_seconds, config.timeout_seconds),
         )
         self._seats = [
             Child(seat.__name__, _environment(rank, place)) for rank in range(config.seats)
@@ -77,7 +77,7 @@ class LocalSeats(SeatPool):
         heard = wait(list(channels), min(seconds, LONGEST_WAIT))
         return [channels[cast(int, ready)] for ready in heard]
 
-    def _receive(self, number: int, seconds: float) -> SamplesDone | Done | Failed:
+    def _receive(self, number: int, seconds: float) -> SamplesDone | StageBegun | Done | Failed:
         try:
             return self._seats[number].channel.receive(seconds)
         except TimeoutError:

@@ -12,6 +12,7 @@ import torch
 import torch.utils.deterministic
 from torch import distributed
 
+from rlanything.config.engines import OnStage, unseen
 from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.engines import shipped
 from rlanything.engines.base import Engine, ModelError
@@ -116,7 +117,10 @@ def prepare_torch(threads: int) -> None:
 
 
 def load_trained(
-    source: RoleSource, group: SeatGroup = SINGLE, offload: bool = False
+    source: RoleSource,
+    group: SeatGroup = SINGLE,
+    offload: bool = False,
+    on_stage: OnStage = unseen,
 ) -> TrainedModel:
     """Loads a model that learns, with its engine and its learner. All seats of `group` call it
     together: the first reads the model and broadcasts it.
@@ -127,20 +131,35 @@ def load_trained(
     if group.mesh is not None:
         # Into host memory: a GPU only has to hold its shards and the engine's copy.
         role = role.model_copy(update={"device": "cpu"})
+    shown = _reading_stages(source, on_stage)
     learning = _from_first(group, lambda: _learning_model(source, role))
     reference = _reference(group, role, source, learning)
+    if group.mesh is not None:
+        shown(f"{source.name}: sharding the model, and copying it for each seat's engine", 0.0)
     # The engine needs a full copy; the learner is about to shard its own.
     model = learning if group.mesh is None else _copy(learning, group)
     # Build the learner first: rejecting a model is cheaper than starting an engine.
     learner = Learner(learning, role, reference, group)
-    engine = build_engine(model, source.role, source.name)
+    engine = build_engine(model, source.role, source.name, on_stage)
     return TrainedModel(model, engine, learning, learner, group, offload)
 
 
-def load_served(source: RoleSource) -> ServedModel:
+def load_served(source: RoleSource, on_stage: OnStage = unseen) -> ServedModel:
     """Loads a model that only generates, with its engine. Raises `ModelError`."""
+    _reading_stages(source, on_stage)
     model = load_role(source.role, source.images)
-    return ServedModel(model, build_engine(model, source.role, source.name))
+    return ServedModel(model, build_engine(model, source.role, source.name, on_stage))
+
+
+def _reading_stages(source: RoleSource, on_stage: OnStage) -> OnStage:
+    """Shows that a model is about to be read, and returns what shows its next stages. Models that
+    came with the library show none: they are tiny."""
+    if source.role.model in shipped.NAMES:
+        return unseen
+    model = str(source.checkpoint or source.role.model)
+    fetched = "" if Path(model).exists() else " (what is not in the cache is downloaded first)"
+    on_stage(f"{source.name}: reading {model}{fetched}", 0.0)
+    return on_stage
 
 
 def load_role(role: RoleConfig, images: Sequence[Path] = ()) -> LanguageModel:
@@ -153,9 +172,12 @@ def load_role(role: RoleConfig, images: Sequence[Path] = ()) -> LanguageModel:
     return load_model(model, role.dtype, role.device, images=images, train_vision=role.train_vision)
 
 
-def build_engine(model: LanguageModel, role: RoleConfig, name: str) -> Engine:
+def build_engine(
+    model: LanguageModel, role: RoleConfig, name: str, on_stage: OnStage = unseen
+) -> Engine:
     """Builds the engine that generates with a model, with this process's number of threads."""
-    return role.engine.build(model, role.engine_setting(name, torch.get_num_threads()))
+    setting = role.engine_setting(name, torch.get_num_threads(), on_stage=on_stage)
+    return role.engine.build(model, setting)
 
 
 def _learning_model(source: RoleSource, role: TrainedRoleConfig) -> LanguageModel:

@@ -18,6 +18,7 @@ from rlanything.cluster.models import (
     prepare_torch,
 )
 from rlanything.config.cluster import ClusterConfig
+from rlanything.config.engines import OnStage, unseen
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.config.sections import EnvironmentConfig
 from rlanything.engines.base import Engine, ModelError
@@ -65,17 +66,18 @@ class InProcessModels:
 
     lost = False
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, on_stage: OnStage = unseen) -> None:
         """`threads`: CPU threads that they share; 0: one per core."""
         prepare_torch(threads)
+        self._on_stage = on_stage
 
     def trained(self, source: RoleSource) -> Trained:
         """Loads a model that learns, here or at its own learner. Raises `ModelError`."""
-        return _at_its_learner(source) or load_trained(source)
+        return _at_its_learner(source) or load_trained(source, on_stage=self._on_stage)
 
     def served(self, source: RoleSource) -> Served:
         """Loads a model that only generates, here or at its own learner. Raises `ModelError`."""
-        return _at_its_learner(source) or load_served(source)
+        return _at_its_learner(source) or load_served(source, self._on_stage)
 
     def close(self) -> None:
         """Does nothing: the models live as long as their references."""
@@ -88,13 +90,17 @@ def _at_its_learner(source: RoleSource) -> Trained | None:
     return None if learner is None else learner.load(source)
 
 
-def open_models(config: ClusterConfig, devices: Sequence[str], threads: int) -> Models:
+def open_models(
+    config: ClusterConfig, devices: Sequence[str], threads: int, on_stage: OnStage = unseen
+) -> Models:
     """Returns a loader of models for a recipe's `cluster` section; `devices`: devices of the roles.
     Raises `SeatLost` if the seats do not start, `ModelError` if there is no hardware for them."""
     if config.seats == 1:
-        return InProcessModels(threads)
+        return InProcessModels(threads, on_stage)
     device = next((device for device in devices if device != "cpu"), "cpu")
-    return SeatModels(_seats(config, device, threads), config)
+    seats = _seats(config, device, threads)
+    seats.on_stage = on_stage
+    return SeatModels(seats, config)
 
 
 def environment_workers(environment: EnvironmentConfig) -> int | Sequence[Launch]:

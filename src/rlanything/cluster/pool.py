@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn
 
 from rlanything.cluster.base import Call, SeatLost, Seats
-from rlanything.cluster.seat import Done, Failed, SamplesDone
+from rlanything.cluster.seat import Done, Failed, SamplesDone, StageBegun
+from rlanything.config.engines import OnStage, unseen
 
 
 class SeatPool(Seats):
@@ -17,6 +18,8 @@ class SeatPool(Seats):
 
     grace_seconds = 5.0
     """Grace period for other seats to finish a call that failed on one of them."""
+    on_stage: OnStage = staticmethod(unseen)
+    """Called with the stages of the first seat; the others go through the same."""
 
     def ask(
         self,
@@ -52,7 +55,7 @@ class SeatPool(Seats):
         """Returns the seats that have sent a message; empty: all were silent for this long."""
 
     @abstractmethod
-    def _receive(self, number: int, seconds: float) -> SamplesDone | Done | Failed:
+    def _receive(self, number: int, seconds: float) -> SamplesDone | StageBegun | Done | Failed:
         """Returns a seat's next message. Raises `SeatLost`, after which no seat is left."""
 
     def _gather(
@@ -65,27 +68,36 @@ class SeatPool(Seats):
         """Returns the results and the failures of the waiting seats, by seat."""
         results: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
-        deadline = time.monotonic() + seconds
+        starting: dict[int, float] = {}
+        """Longest silence of the seats that are in a stage of starting, by seat."""
+        limit = seconds
+        deadline = time.monotonic() + limit
         while waiting:
             ready = self._wait(waiting, max(deadline - time.monotonic(), 0.0))
             if not ready:
                 if failures:  # the others wait for the failed ones, and would wait forever
                     break
                 late = ", ".join(map(str, sorted(waiting)))
-                self._lose(f"no message from seat {late} for {seconds:g} s")
+                self._lose(f"no message from seat {late} for {limit:g} s")
             for number in ready:
                 message = self._receive(number, seconds)
+                starting.pop(number, None)
                 if isinstance(message, SamplesDone):
                     if on_progress is not None:
                         on_progress(message.samples)
+                elif isinstance(message, StageBegun):
+                    starting[number] = message.seconds
+                    if number == 0:
+                        self.on_stage(message.text, message.seconds)
                 elif isinstance(message, Done):
                     results[number] = message.result
                 else:
                     failures[number] = message.error
-                if not isinstance(message, SamplesDone):
+                if isinstance(message, Done | Failed):
                     waiting.discard(number)
                 patience = seconds if apart or not failures else min(self.grace_seconds, seconds)
-                deadline = time.monotonic() + patience
+                limit = max(patience, *starting.values(), 0.0)
+                deadline = time.monotonic() + limit
         if waiting:
             self.close()
         return results, failures

@@ -44,6 +44,15 @@ class SamplesDone:
 
 
 @dataclass(frozen=True, slots=True)
+class StageBegun:
+    """Progress message: a stage of starting begins, and may take this long if that is longer than
+    the call's own limit."""
+
+    text: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """Last message of a call that succeeded."""
 
@@ -61,8 +70,8 @@ class Seat:
     """The models of one seat. Methods named `_shared` are collective: all seats call them
     together."""
 
-    def __init__(self, place: Place, report: Callable[[int], None]) -> None:
-        """Joins the process group. `report` is called with the number of newly done samples."""
+    def __init__(self, place: Place, report: Callable[[SamplesDone | StageBegun], None]) -> None:
+        """Joins the process group. `report` is called with progress messages."""
         prepare_torch(place.threads)
         distributed.init_process_group(
             "gloo" if place.device == "cpu" else "cpu:gloo,cuda:nccl",
@@ -77,7 +86,7 @@ class Seat:
 
     def load_served(self, source: RoleSource) -> ModelText:
         """Loads a full copy of a model that only generates."""
-        self._models[source.name] = served = load_served(source)
+        self._models[source.name] = served = load_served(source, self._show)
         return served.model.text
 
     def load_shared(self, pickled: bytes, offload: bool) -> ModelText:
@@ -85,7 +94,8 @@ class Seat:
 
         `pickled`: its `RoleSource`, by cloudpickle because a loss may come from a notebook."""
         source: RoleSource = cloudpickle.loads(pickled)
-        self._models[source.name] = trained = load_trained(source, self._group, offload)
+        trained = load_trained(source, self._group, offload, self._show)
+        self._models[source.name] = trained
         return trained.model.text
 
     def generate(
@@ -111,7 +121,7 @@ class Seat:
     def learn_shared(self, role: str, minibatches: Sequence[Minibatch]) -> Statistics:
         """Trains on this seat's passes, passes the new weights to the engine, and returns the
         statistics of all seats."""
-        return self._shared(role).learn(minibatches, self._report)
+        return self._shared(role).learn(minibatches, lambda n: self._report(SamplesDone(n)))
 
     def save_shared(self, role: str, folder: Path) -> None:
         """Writes a model and its optimizer into a folder that all seats see."""
@@ -120,6 +130,9 @@ class Seat:
     def load_state_shared(self, role: str, folder: Path) -> None:
         """Reads a learner's saved state from a folder."""
         self._shared(role).load_state(folder)
+
+    def _show(self, text: str, seconds: float) -> None:
+        self._report(StageBegun(text, seconds))
 
     def _shared(self, role: str) -> TrainedModel:
         model = self._models[role]
@@ -130,11 +143,8 @@ class Seat:
 def serve(channel: Channel) -> None:
     """Runs the calls that arrive over a channel, until its other end is gone."""
 
-    def report(samples: int) -> None:
-        channel.send(SamplesDone(samples))
-
     place: Place = channel.receive()
-    seat = Seat(place, report)
+    seat = Seat(place, channel.send)
     channel.send(Done(None))
     while True:
         channel.send(answer(seat, channel.receive()))

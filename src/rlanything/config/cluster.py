@@ -30,7 +30,9 @@ class ClusterConfig(ConfigSection):
     offload: bool = False
     """Whether a learner's optimizer and weights move to host memory while engines generate."""
     start_seconds: Annotated[float, Field(gt=0)] = 300.0
-    """Time limit for starting the seats and loading their models."""
+    """Time limit for starting the seats."""
+    load_seconds: Annotated[float, Field(gt=0)] = 1800.0
+    """Time limit for each stage of loading a model (download included), and for saving one."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     """Longest silence of a seat during an update. After that all seats are replaced and the
     iteration is repeated."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -22,6 +23,14 @@ class ConfigSection(Options):
 
 _Section = TypeVar("_Section", bound=ConfigSection)
 
+OnStage: TypeAlias = Callable[[str, float], None]
+"""Called when a stage of starting begins, with its description and its time limit in seconds; 0: it
+has none but the call's."""
+
+
+def unseen(stage: str, seconds: float) -> None:
+    """Shows no stage."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSetting:
@@ -39,6 +48,7 @@ class EngineSetting:
     """Time limit of one batch."""
     images: tuple[Path, ...] = ()
     """Folders with the images that it may be shown."""
+    on_stage: OnStage = unseen
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +72,6 @@ class EngineWorkload:
     new_prompt_tokens: int
     """Prompt tokens computed for one step of all conversations, cached prefixes excluded."""
     answers_per_prompt: int
-    sharded: bool
-    """Whether the learner's weights are sharded over several seats, so that even an engine that
-    computes with them needs a full copy."""
 
 
 @dataclass(frozen=True, slots=True)

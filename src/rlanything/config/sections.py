@@ -88,12 +88,15 @@ class EnvironmentConfig(ConfigSection):
 
 
 class CheckpointsConfig(ConfigSection):
-    """Checkpoints to keep; one is written every iteration."""
+    """Checkpoints to write and to keep."""
 
+    write_every: Count = 1
+    """Write a checkpoint every Nth iteration, and after the last. A run that was stopped goes back
+    to its last checkpoint, and repeats at most N - 1 complete iterations, with the same results."""
     keep: Count = 2
     """Number of latest checkpoints to keep."""
     every: Annotated[int, Field(ge=0)] = 0
-    """Also keep every Nth checkpoint; 0 disables."""
+    """Also keep those of every Nth iteration; 0 disables."""
 
 
 class StoreConfig(ConfigSection):

@@ -13,6 +13,7 @@ from typing import Any, cast
 from rlanything.algorithm.curriculum import Pool, WorldSettings
 from rlanything.cluster.models import RoleSource
 from rlanything.cluster.open import Models, Trained, open_models
+from rlanything.config.engines import OnStage, unseen
 from rlanything.config.recipe import Recipe, RecipeError
 from rlanything.config.roles import (
     AdapterConfig,
@@ -134,6 +135,7 @@ def build_components(
     parts: Parts = NO_PARTS,
     day: datetime | None = None,
     images: Path | None = None,
+    on_stage: OnStage = unseen,
 ) -> RunComponents:
     """Builds the models and roles of a run; trained models load the weights of `checkpoint` if
     given, and keep the recipe's model as their reference. `parts` take precedence over the recipe.
@@ -144,9 +146,8 @@ def build_components(
     check_models(recipe)
     if checkpoint is None:  # a run that has begun keeps its settings
         check_feedback(recipe, domain)
-    models = open_models(
-        recipe.cluster, [section.device for section in recipe.model_sections], recipe.threads
-    )
+    devices = [section.device for section in recipe.model_sections]
+    models = open_models(recipe.cluster, devices, recipe.threads, on_stage)
     try:
         return _components(recipe, domain, checkpoint, parts, day, models, images)
     except BaseException:

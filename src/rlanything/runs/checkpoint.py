@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -67,10 +68,11 @@ def save_checkpoint(
         if pool is not None:
             (partial / POOL).write_text(pool.to_json(), encoding="utf-8")
         files = sorted(name for name, _ in _contents(partial))
-        manifest = {"iteration": iteration, "sha256": {f: _digest(partial / f) for f in files}}
-        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        for file in [*files, MANIFEST]:
-            sync(partial / file)
+        with ThreadPoolExecutor() as threads:
+            digests = threads.map(_digest, [partial / file for file in files])
+            manifest = {"iteration": iteration, "sha256": dict(zip(files, digests, strict=True))}
+            (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+            list(threads.map(sync, [partial / file for file in [*files, MANIFEST]]))
         for part in {partial, *((partial / file).parent for file in files)}:
             sync(part)
         _delete(place)
@@ -100,15 +102,18 @@ def problems(checkpoint: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return [f"{checkpoint.name}: no readable {MANIFEST}"]
     damage: list[str] = []
-    for file, digest in digests.items():
-        try:
-            # Never looked up elsewhere, whatever the manifest says.
-            intact = _digest(checkpoint / file) == digest if file in contents else None
-        except OSError:
-            intact = None
-        if intact is None:
+
+    def digest_of(file: str) -> str | None:
+        # Never looked up elsewhere, whatever the manifest says.
+        with suppress(OSError):
+            return _digest(checkpoint / file) if file in contents else None
+
+    with ThreadPoolExecutor() as threads:
+        contained = list(threads.map(digest_of, digests))
+    for (file, digest), own in zip(digests.items(), contained, strict=True):
+        if own is None:
             damage.append(f"{checkpoint.name}: {visible(file):.80} is missing")
-        elif not intact:
+        elif own != digest:
             damage.append(f"{checkpoint.name}: {file} is not as it was written")
     return damage
 

@@ -61,13 +61,14 @@ def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Positi
     """Finds the newest iteration whose checkpoint is intact, and deletes everything later.
 
     An iteration counts once the store has committed it: a newer checkpoint belongs to an iteration
-    that was not finished. Raises `CheckpointError` if the store has iterations but no intact
-    checkpoint."""
+    that was not finished. Raises `CheckpointError` if checkpoints were written, but none is
+    intact."""
     last = store.last_iteration()
     committed = last[0] if last else 0
     position = last_position(directory, say, committed)
     folder = run_path(directory, CHECKPOINTS)
-    if committed and position.checkpoint is None:
+    written = store.query("SELECT 1 FROM iterations WHERE checkpoint != '' LIMIT 1")
+    if written and position.checkpoint is None:
         raise CheckpointError(
             f"{folder}: none of its checkpoints is intact, so the run cannot continue from "
             f"iteration {committed}; restore them from a copy, or train again in another directory"

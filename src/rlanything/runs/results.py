@@ -43,7 +43,7 @@ class IterationRecord:
     distance: Callable[[str, str], float] | None = None
     """Cosine distance of two sentences; None without the extra `drift`."""
     checkpoint: str = ""
-    """Name of the checkpoint."""
+    """Name of the checkpoint; empty: none was written."""
     finished: str = ""
     """Time at which it was finished, in ISO 8601."""
     metrics: Numbers = field(default_factory=dict)

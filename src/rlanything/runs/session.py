@@ -158,7 +158,15 @@ class Session:
             self.loaded.components.models.close()
             self.loaded = None  # frees the memory that the new models need
         day, images = self.plan.begun, self.plan.directory / IMAGES
-        components = build_components(recipe, domain, checkpoint, parts, day, images)
+        components = build_components(
+            recipe,
+            domain,
+            checkpoint,
+            parts,
+            day,
+            images,
+            lambda stage, _: self._progress.log(stage),
+        )
         try:
             if checkpoint is None:
                 pool = new_pool(recipe, domain)
@@ -313,14 +321,17 @@ class Session:
     def _keep(
         self, result: IterationResult, seconds_left: float, opened: OpenRun, loaded: LoadedRun
     ) -> IterationRecord:
-        """Writes the checkpoint, then one transaction that names it. Returns what was kept."""
+        """Writes the checkpoint if it is due, then one transaction that names it. Returns what was
+        kept."""
         recipe, iteration, progress = self.plan.recipe, result.number, self._progress
         components, pool, store = loaded.components, loaded.pool, opened.store
         judged = [judged for group in result.groups for judged in group.judged]
         labels = oracle_labels(loaded.domain, [one.trajectory for one in judged])
-        with progress.phase("checkpoint", 1, "checkpoint"):
-            models, folder = components.trained_models, self.plan.directory / CHECKPOINTS
-            checkpoint = save_checkpoint(folder, iteration, models, pool)
+        checkpoint = ""
+        if iteration % recipe.checkpoints.write_every == 0 or iteration >= recipe.loop.iterations:
+            with progress.phase("checkpoint", 1, "checkpoint"):
+                models, folder = components.trained_models, self.plan.directory / CHECKPOINTS
+                checkpoint = save_checkpoint(folder, iteration, models, pool)
         record = opened.meter.measure(
             IterationRecord(
                 result=result,

@@ -1,7 +1,7 @@
 """The front door to a training run: begin or resume it, iterate over it, evaluate it.
 
-Whenever a run is stopped, `Trainer.resume` continues at the last iteration that was kept, and the
-result is bit for bit that of a run that was never stopped.
+Whenever a run is stopped, `Trainer.resume` continues at the last checkpoint, and the result is bit
+for bit that of a run that was never stopped.
 """
 
 from __future__ import annotations
@@ -113,8 +113,9 @@ class Trainer:
 
     def __iter__(self) -> Iterator[IterationRecord]:
         """Yields each iteration once it is kept: `.number`, `.metrics`, `.groups`. After leaving
-        early, iterate again or resume later. Raises as `train`, and `RecipeError` if another
-        process has created the run directory in the meantime."""
+        early, iterate again or resume later. A lost worker, and leaving early, make it repeat the
+        iterations after the last checkpoint (`checkpoints.write_every`). Raises as `train`, and
+        `RecipeError` if another process has created the run directory in the meantime."""
         if self._session.closing is None:
             yield from self._session.iterate()
 

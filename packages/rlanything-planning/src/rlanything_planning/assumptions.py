@@ -88,7 +88,8 @@ class Assumptions:
 
     `candidates`: pending candidates over tasks_per_iteration. `utilisation`: the share of a GPU's
     peak reached in prefill and training and, for decoding, in passes over few tokens. Bandwidths:
-    bytes per second that one GPU receives from others of its machine, and from other machines."""
+    bytes per second that one GPU receives from others of its machine, and from other machines, and
+    that all seats together write into the run's directory, or read from it."""
 
     roles: Mapping[str, RoleAssumptions]
     """Assumptions about roles, by name."""
@@ -104,6 +105,7 @@ class Assumptions:
     decoding_utilisation: float
     machine_bandwidth: float
     network_bandwidth: float
+    disk_bandwidth: float
     sources: Mapping[str, str]
     """Source of each number, by name."""
     writes_tests: bool
@@ -212,6 +214,7 @@ def _usual(recipe: Recipe, writes_tests: bool) -> Known:
         "decoding_utilisation": (0.05, "a guess for vLLM; the embedded engine, at 0.5B: 0.002"),
         "machine_bandwidth": (450e9, "NVLink of an H100 or H200, data sheet: 900 GB/s, half a way"),
         "network_bandwidth": (50e9, "InfiniBand NDR, a port of 400 Gb/s a GPU, as a DGX H200 has"),
+        "disk_bandwidth": (1e9, "a guess: time a large copy into the run's directory"),
     }
     if writes_tests:
         known["episode_steps"] = (1.0, "one: the judge writes tests")

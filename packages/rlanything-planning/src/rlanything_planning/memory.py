@@ -78,6 +78,8 @@ def activations(
         total += size * model.layer_matrices * at_once
         how += " + matrices in bfloat16"
     remedy = "a lower max_pack_tokens, max_tokens or max_steps: a pack holds a whole sample"
+    if not role.gradient_checkpointing:
+        remedy = f"gradient_checkpointing=true, or {remedy}"
     return MemoryPart("activations", total, how, remedy)
 
 
@@ -103,7 +105,24 @@ def in_flight(model: Architecture, role: RoleConfig, cpu: bool) -> MemoryPart:
     how = f"gathered {gathered:,.0f} x {size} B (embedding, output layer, two layers) + gradients "
     how += f"{learned:,.0f} x ({size} + {FLOAT32}) B"
     total = gathered * size + learned * (size + FLOAT32)
-    return MemoryPart("shards made whole", total, how, "lora, or a smaller model")
+    return MemoryPart("shards made whole", total, how, _lora_or(model, "a smaller model"))
+
+
+def whole_copy(model: Architecture, role: RoleConfig, cpu: bool) -> MemoryPart:
+    """Returns the copy of a sharded model that each seat keeps: its engine computes with it, or
+    gets its weights from it. On a GPU it is in the type computed in."""
+    size = FLOAT32 if cpu else SIZES[role.dtype]
+    every = model.parameters + model.adapters + model.tower
+    how = f"{every:,} parameters x {size} B: the learner's are sharded, the engine's are not"
+    return MemoryPart("engine's copy", every * size, how, _narrower(size, "a smaller model"))
+
+
+def _lora_or(model: Architecture, remedy: str) -> str:
+    return remedy if model.adapters else f"lora, or {remedy}"
+
+
+def _narrower(size: int, remedy: str) -> str:
+    return remedy if size < FLOAT32 else f"{remedy}, or dtype: bfloat16"
 
 
 def held(model: Architecture, role: RoleConfig, learns: bool, seats: int = 1) -> list[MemoryPart]:
@@ -112,13 +131,17 @@ def held(model: Architecture, role: RoleConfig, learns: bool, seats: int = 1) ->
     every, trained = model.parameters + model.adapters, model.adapters or model.parameters
     # A model that never trains keeps its weights in its compute type.
     kept = "float32" if isinstance(role, TrainedRoleConfig) else role.dtype
-    size, computed, smaller = SIZES[kept], SIZES[role.dtype], "a smaller model, or more seats"
+    size, computed = SIZES[kept], SIZES[role.dtype]
+    smaller = "a smaller model, or more seats" if learns else "a smaller model"
+    if not isinstance(role, TrainedRoleConfig):
+        smaller = _narrower(size, smaller)
     seats = seats if learns else 1
     shard = f" / {seats} seats" if seats > 1 else ""
     how = f"{every:,} parameters x {size} B ({kept}){shard}"
     parts = [MemoryPart("weights", every * size / seats, how, smaller)]
     if learns:
-        how, smaller = f"{trained:,} that train x {FLOAT32} B{shard}", f"lora, or {smaller}"
+        how = f"{trained:,} that train x {FLOAT32} B{shard}"
+        smaller = _lora_or(model, smaller)
         parts.append(MemoryPart("gradients", trained * FLOAT32 / seats, how, smaller))
         how = f"AdamW: two moments of {how}"
         parts.append(MemoryPart("optimizer", 2 * trained * FLOAT32 / seats, how, smaller))
@@ -164,11 +187,12 @@ def role_memory(work: RoleWorkload, model: Architecture, cpu: bool, seats: int) 
             longest_tokens=round(work.longest_tokens),
             new_prompt_tokens=round(work.prefilled_tokens / work.calls / seats),
             answers_per_prompt=work.samples,
-            sharded=sharded,
         )
     )
     generating = engine.parts if engine else ()
     always = held(model, role, learned is not None, seats)
+    if sharded:
+        always.append(whole_copy(model, role, cpu))
     parts = [*always, *passing, *generating]
     lines = [Quantity(part.name, part.bytes, "bytes", part.how) for part in parts]
     bound, speaking, learning = map(_sum, (always, generating, passing))
@@ -201,15 +225,17 @@ def on_devices(
     size: float,
     cpu: bool,
     rests: bool = False,
-) -> tuple[bool, PlanSection]:
-    """Returns whether roles fit on devices of that size, each holding the named roles, and how;
-    `rests`: learners are offloaded during generation.
+    largest: tuple[str, float] | None = None,
+) -> tuple[float, PlanSection]:
+    """Returns the free bytes of the fullest device of that size, negative if roles do not fit, and
+    the calculation; each device holds the named roles. `rests`: learners are offloaded during
+    generation; `largest`: the largest device known, with its size.
 
     Roles take turns, so besides everything resident a GPU needs only the maximum over roles. On
     CPUs the sum counts: malloc does not reuse the freed memory of another role
     (benchmarks/plan.md)."""
     most = sum if cpu else max
-    fits, lines = True, list[Quantity]()
+    free, lines = size, list[Quantity]()
     for i, names in enumerate(places):
         roles = [memories[name] for name in names]
         bound, movable = sum(role.held for role in roles), sum(role.movable for role in roles)
@@ -217,21 +243,28 @@ def on_devices(
         learning = most(role.learning for role in roles)
         moved = bound + max(speaking - movable, learning)
         needs = moved if rests else bound + max(speaking, learning)
-        left = amount(abs(size - needs), "bytes")
-        verdict = f"fits, {left} left" if needs <= size else f"DOES NOT FIT, {left} too much"
+        free = min(free, size - needs)
         how = f"{' + '.join(names)}: always {amount(bound, 'bytes')}, and the most of "
         how += f"speaking {amount(speaking, 'bytes')} and learning {amount(learning, 'bytes')}"
         how += f", less {amount(movable, 'bytes')} that rest while roles speak" if rests else ""
         how += "; of "
-        how += f"{amount(size, 'bytes')}: {verdict}"
+        how += f"{amount(size, 'bytes')}: {_verdict(size - needs)}"
         lines.append(Quantity(f"{device} {i}", needs, "bytes", how))
         if movable and not rests:
             how = f"with cluster.offload=true, which takes {amount(movable, 'bytes')} away while "
-            how += "roles speak"
+            how += f"roles speak: {_verdict(size - moved)}"
             lines.append(Quantity(f"{device} {i}: at rest", moved, "bytes", how))
         if needs > size:
-            fits = False
+            if largest is not None and largest[1] > size:
+                how = f"{largest[0]}, of {amount(largest[1], 'bytes')}: "
+                how += _verdict(largest[1] - needs)
+                lines.append(Quantity(f"{device} {i}: largest known", largest[1], "bytes", how))
             worst = max(names, key=lambda name: memories[name].total)
             how = f"of {worst} {memories[worst].remedy}"
             lines.append(Quantity(f"{device} {i}: remedy", None, "", how))
-    return fits, PlanSection("Memory: each device", tuple(lines))
+    return free, PlanSection("Memory: each device", tuple(lines))
+
+
+def _verdict(free: float) -> str:
+    left = amount(abs(free), "bytes")
+    return f"fits, {left} left" if free >= 0 else f"DOES NOT FIT, {left} too much"

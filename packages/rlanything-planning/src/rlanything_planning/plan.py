@@ -11,8 +11,16 @@ from rlanything.runs.refusals import check_models
 from rlanything_planning.architecture import Architecture, architecture_of
 from rlanything_planning.assumptions import Assumptions, assume
 from rlanything_planning.memory import on_devices, role_memory
+from rlanything_planning.pauses import pauses
 from rlanything_planning.report import Plan, PlanSection, Quantity, brief
-from rlanything_planning.seconds import CAVEAT, CPU, memory_of, rate_of, seconds_of_phases
+from rlanything_planning.seconds import (
+    CAVEAT,
+    CPU,
+    GPUS,
+    memory_of,
+    rate_of,
+    seconds_of_phases,
+)
 from rlanything_planning.traffic import traffic
 from rlanything_planning.workload import RoleWorkload, task_count, workloads
 
@@ -57,10 +65,15 @@ def make_plan(
     # A seat has one device; in a single process each role is on its section's device.
     where = {role.name: role.role.device if seats == 1 else "" for role in roles}
     places = [[n for n in memories if where[n] == own] for own in dict.fromkeys(where.values())]
-    fits, devices = on_devices(
-        [p for p in places if p], memories, device, size, device == CPU, recipe.cluster.offload
-    )
+    largest = None
+    if device != CPU:
+        name = max(GPUS, key=lambda gpu: GPUS[gpu][2])
+        largest = name, GPUS[name][2]
+    places = [place for place in places if place]
+    offload = recipe.cluster.offload
+    free, devices = on_devices(places, memories, device, size, device == CPU, offload, largest)
     phases, seconds = seconds_of_phases(recipe, roles, local, assumed, seats)
+    between_iterations, paused = pauses(recipe, models, local, assumed, seats, sum(phases.values()))
     apart = seats > 1 and device != CPU
     between = [traffic(recipe, roles, models, assumed, seats)] if apart else []
     sections = (
@@ -70,9 +83,13 @@ def make_plan(
         devices,
         PlanSection("Tokens of one iteration", tuple(_tokens(recipe, assumed, roles))),
         seconds,
+        paused,
         *between,
     )
-    return Plan(recipe.name, device, seats, fits, sections, phases, CAVEAT)
+    fits = free >= 0
+    return Plan(
+        recipe.name, device, seats, fits, free, sections, phases, between_iterations, CAVEAT
+    )
 
 
 def _models(recipe: Recipe, shared: str | None) -> tuple[dict[str, Architecture], list[Quantity]]:

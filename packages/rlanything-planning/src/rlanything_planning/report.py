@@ -37,8 +37,12 @@ class Plan:
     device: str
     count: int
     fits: bool
+    free: float
+    """Bytes left on the fullest device; negative if not all roles fit."""
     sections: tuple[PlanSection, ...]
     seconds: dict[str, float]
+    pauses: dict[str, float]
+    """Seconds of one evaluation and of one checkpoint."""
     caveat: str
     """Reliability of the seconds."""
 
@@ -76,7 +80,14 @@ def render(plan: Plan) -> RenderableType:
             value = unknown if line.value is None else amount(line.value, line.unit)
             table.add_row(line.name, value, line.how)
         parts += ["", table]
-    fits = "every role fits" if plan.fits else "NOT every role fits"
-    phases = ", ".join(f"{name} {brief(value)} s" for name, value in plan.seconds.items())
-    verdict = f"{plan.recipe} on {plan.count} x {plan.device}: {fits}. An iteration: {phases}"
+    left = amount(abs(plan.free), "bytes")
+    fits = f"every role fits, {left} of the fullest is free"
+    if not plan.fits:
+        fits = f"NOT every role fits, {left} too much"
+    verdict = f"{plan.recipe} on {plan.count} x {plan.device}: {fits}. "
+    verdict += f"An iteration: {_listed(plan.seconds)}. Between them: {_listed(plan.pauses)}"
     return Group(*parts, "", verdict, plan.caveat)
+
+
+def _listed(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {brief(value)} s" for name, value in seconds.items())

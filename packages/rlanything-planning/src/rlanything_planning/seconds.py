@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -93,6 +93,29 @@ def measured_rate(shape: tuple[Any, ...], flops: float, dtype: str, threads: int
     return Rate(rate, rate, f"{how} thread(s), in {dtype}")
 
 
+def generation(
+    work: RoleWorkload, model: Architecture, rate: Rate
+) -> Iterator[tuple[str, float, float, float]]:
+    """Yields the parts of a role's generation: name, FLOPs, tokens, and FLOP/s."""
+    known, new, context = work.prefilled_tokens, work.sampled_tokens, work.context_tokens
+    yield "prefill", model.flops(known, context, 0), known, rate.passes
+    yield "decoding", model.flops(new, context, new), new, rate.decoding
+    if work.images and (per_image := image_flops(work, model)):
+        tokens = work.shown * work.image_tokens
+        yield "screenshots", work.shown * per_image, tokens, rate.passes
+
+
+def image_flops(work: RoleWorkload, model: Architecture) -> float:
+    """Returns the FLOPs of a screenshot; 0 for a model without a tower."""
+    return 0.0 if model.vision is None else model.vision.flops(work.image_tokens)
+
+
+def acting_workers(recipe: Recipe) -> int:
+    """Returns the number of episodes that take a step at the same time."""
+    env = recipe.environment
+    return min(env.parallel_episodes, env.per_machine or max(1, env.workers))
+
+
 def seconds_of_phases(
     recipe: Recipe, roles: Sequence[RoleWorkload], local: Local, assumed: Assumptions, seats: int
 ) -> tuple[dict[str, float], PlanSection]:
@@ -121,20 +144,14 @@ def seconds_of_phases(
             parts[phase].append(Quantity(phase, None, "s", how))
             continue
         model, rate = local[work.name]
+        context = work.context_tokens
         lines.append(Quantity(f"{work.name}: rate", rate.passes, "FLOP/s", rate.source))
-        known, new, context = work.prefilled_tokens, work.sampled_tokens, work.context_tokens
-        even = 1 / seats
-        compute(phase, "prefill", model.flops(known, context, 0), known, rate.passes, even)
-        compute(phase, "decoding", model.flops(new, context, new), new, rate.decoding, even)
-        per_image = 0.0 if model.vision is None else model.vision.flops(work.image_tokens)
-        if work.images and per_image:
-            tokens = work.shown * work.image_tokens
-            compute(phase, "screenshots", work.shown * per_image, tokens, rate.passes, even)
+        for part, flops, tokens, speed in generation(work, model, rate):
+            compute(phase, part, flops, tokens, speed, 1 / seats)
+        per_image = image_flops(work, model)
         if role.does == "acts":
-            seconds, how = assumed.environment_seconds, f"{answers:,.0f} steps"
-            env = recipe.environment
-            acting = min(env.parallel_episodes, env.per_machine or max(1, env.workers))
-            how += f" x {seconds:.3g} s / {acting} workers"
+            seconds, acting = assumed.environment_seconds, acting_workers(recipe)
+            how = f"{answers:,.0f} steps x {seconds:.3g} s / {acting} workers"
             add(phase, "environment", answers * seconds / acting, how)
         if role.does == "scores" and assumed.writes_tests:
             rollouts, seconds = recipe.loop.rollouts_per_task, assumed.test_seconds
@@ -171,6 +188,5 @@ def seconds_of_phases(
     lines += [
         Quantity("one iteration", total, "s", how),
         Quantity("all iterations", total * count, "s", f"{count} x {brief(total)} s"),
-        Quantity("evaluation, checkpoints, loading", None, "s", "not counted"),
     ]
     return phases, PlanSection("Seconds of one iteration", tuple(lines))

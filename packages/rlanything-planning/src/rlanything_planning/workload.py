@@ -4,7 +4,7 @@ functions divide its samples into passes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 from typing import NamedTuple, TypeAlias
@@ -145,8 +145,40 @@ def _rewriting(
     )
 
 
+def evaluation_workloads(recipe: Recipe, assumed: Assumptions) -> list[RoleWorkload]:
+    """Returns the work of an evaluation: the policy plays the held-out tasks of all splits, and
+    judges read some of these episodes. Splits with fewer tasks than `evaluation.episodes` count as
+    if they had as many."""
+    settings = recipe.evaluation
+    tasks, limit = settings.episodes * len(recipe.splits), settings.max_steps
+    steps = assumed.episode_steps
+    if limit and not assumed.writes_tests:
+        steps = max(1, round(steps * limit / recipe.loop.max_steps))
+    loop = recipe.loop.model_copy(
+        update={
+            "rollouts_per_task": settings.rollouts_per_task,
+            "max_steps": limit or recipe.loop.max_steps,
+        }
+    )
+    played = tasks * settings.rollouts_per_task
+    # A judge of steps reads single episodes; one that writes tests reads tasks.
+    judged = min(settings.judged_episodes, played) / settings.rollouts_per_task
+    recipe = recipe.model_copy(update={"loop": loop})
+    assumed = replace(assumed, episode_steps=steps)
+    counts = {"acts": tasks, "scores": judged}
+    return [
+        replace(_conversing(name, role, recipe, assumed, learns=False), tasks=counts[role.does])
+        for name, role in recipe.roles.items()
+        if isinstance(role, PolicyConfig) or (isinstance(role, JudgeConfig) and role.by_model)
+    ]
+
+
 def _conversing(
-    name: str, role: PolicyConfig | JudgeConfig, recipe: Recipe, assumed: Assumptions
+    name: str,
+    role: PolicyConfig | JudgeConfig,
+    recipe: Recipe,
+    assumed: Assumptions,
+    learns: bool = True,
 ) -> RoleWorkload:
     """Returns the work of the policy or a judge, which reads an episode after each step, or one
     prompt per task if it writes tests."""
@@ -187,7 +219,9 @@ def _conversing(
     # A judge that training does not depend on is loaded but not asked.
     asked_of = task_count(recipe, assumed) if recipe.reads_scores or not judge else 0
     tasks, mean, longest = asked_of, task(steps), task(most)
-    learned = training(mean, round(tasks * own.trained), longest, role) if role.trains else None
+    learned = None
+    if role.trains and learns:
+        learned = training(mean, round(tasks * own.trained), longest, role)
     return RoleWorkload(
         name,
         role,

@@ -35,7 +35,7 @@ from torch.distributed import (
 
 from rlanything.cluster.base import Call, Place, SeatLost
 from rlanything.cluster.pool import SeatPool
-from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, answer
+from rlanything.cluster.seat import Done, Failed, SamplesDone, Seat, StageBegun, answer
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
 from rlanything.plugins import child_environment
@@ -63,7 +63,7 @@ class RaySeats(SeatPool):
             meeting="",
             device=device,
             threads=max(1, threads // config.seats),
-            timeout_seconds=config.timeout_seconds,
+            timeout_seconds=max(config.load_seconds, config.timeout_seconds),
         )
         self._answers: dict[int, Any] = {}
         self._actors: list[Any] = []
@@ -126,7 +126,7 @@ class RaySeats(SeatPool):
             ready, _ = ray.wait(answers, timeout=min(left, 1.0))
         return [number for number in waiting if self._answers[number] in ready]
 
-    def _receive(self, number: int, seconds: float) -> SamplesDone | Done | Failed:
+    def _receive(self, number: int, seconds: float) -> SamplesDone | StageBegun | Done | Failed:
         try:
             message = ray.get(next(self._answers[number]), timeout=seconds)
         except RayError as error:
@@ -144,18 +144,18 @@ class _Host:
     messages."""
 
     def __init__(self) -> None:
-        self._messages: SimpleQueue[SamplesDone | Done | Failed] = SimpleQueue()
+        self._messages: SimpleQueue[SamplesDone | StageBegun | Done | Failed] = SimpleQueue()
         self._worker = ThreadPoolExecutor(1)
         self._seat: Seat | None = None
 
-    def do(self, call: Call) -> Iterator[SamplesDone | Done | Failed]:
+    def do(self, call: Call) -> Iterator[SamplesDone | StageBegun | Done | Failed]:
         """Runs a call on the seat, or on this host before there is a seat."""
         target: Any = self._seat or self
         self._worker.submit(lambda: self._messages.put(answer(target, call)))
         while True:
             message = self._messages.get()
             yield message
-            if not isinstance(message, SamplesDone):
+            if isinstance(message, Done | Failed):
                 return
 
     def arrive(self, folder: Path) -> str:
@@ -191,7 +191,7 @@ class _Host:
         # By default gloo resolves the machine's name, which may be the loopback interface.
         if interface := interface_of(ray.util.get_node_ip_address()):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-        self._seat = Seat(place, lambda samples: self._messages.put(SamplesDone(samples)))
+        self._seat = Seat(place, self._messages.put)
 
 
 def interface_of(address: str) -> str | None:

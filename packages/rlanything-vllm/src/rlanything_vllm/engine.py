@@ -9,8 +9,9 @@ import importlib.util
 import json
 import os
 import tempfile
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,7 +20,7 @@ import torch
 from rlanything.config.engines import EngineSetting
 from rlanything.engines.base import ModelError, PromptsTooLong, Request, Sampling
 from rlanything.engines.child import Child
-from rlanything.engines.deadline import GenerationTimeout
+from rlanything.engines.deadline import GRACE_SECONDS, GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
 from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
 from rlanything.engines.hf.model import LanguageModel, has_adapters
@@ -27,10 +28,7 @@ from rlanything.records import Completion
 from rlanything_vllm import worker
 from rlanything_vllm.handover import free, put_weights
 from rlanything_vllm.prompts import SERVED
-from rlanything_vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Weights
-
-START_SECONDS = 300.0
-"""Time limit for a worker to import vLLM and build the model, on a busy machine."""
+from rlanything_vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Sleep, StartStage, Weights
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}
 """Largest mean difference of vLLM's log-probs from the learner's, by dtype. Rounding gives 1e-6 in
@@ -48,11 +46,12 @@ class VLLMSettings(Protocol):
     """The settings that the engine reads, documented in `VLLMEngineConfig`."""
 
     @property
-    def memory_gib(self) -> float: ...
-    @property
     def max_context(self) -> int | None: ...
     @property
     def sleep(self) -> bool: ...
+    @property
+    def start_seconds(self) -> float: ...
+    def needed_bytes(self, parameters: int, parameter_bytes: int) -> tuple[int, int]: ...
 
 
 class VLLMEngine:
@@ -64,11 +63,13 @@ class VLLMEngine:
     once per call and the call is repeated; seeds belong to requests, so results do not change.
 
     Every call raises `GenerationTimeout` after the role's timeout, and `EngineLost` if workers keep
-    dying.
+    dying. An engine that sleeps starts its worker in its first call, so that other engines on the
+    card can sleep by then.
     """
 
     def __init__(self, model: LanguageModel, config: VLLMSettings, setting: EngineSetting) -> None:
-        """Starts the worker. Raises `ModelError` if vLLM cannot serve this role."""
+        """Starts the worker unless it is to sleep. Raises `ModelError` if vLLM cannot serve this
+        role."""
         name, device, dtype = setting.role, setting.device, setting.dtype
         if importlib.util.find_spec("vllm") is None:
             raise ModelError(
@@ -92,36 +93,57 @@ class VLLMEngine:
         self._tolerance = TOLERANCE[dtype]
         self._threads = setting.threads
         self._device = device
-        self._cache_bytes = int(config.memory_gib * 2**30)
+        count = sum(weights.numel() for weights in model.network.parameters())
+        self._bytes = config.needed_bytes(count, getattr(torch, dtype).itemsize)
         self._max_context = config.max_context
         self._sleeps = config.sleep
+        self._start_seconds = config.start_seconds
+        self._on_stage = setting.on_stage
         self._dtype = dtype
         self._stale = True
         self._compared_image = False
         """Whether a completion with an image was compared since the last hand-over."""
         self.reused_tokens = 0
         """Number of prompt tokens so far that came from the prefix cache."""
-        self._process = self._start()
+        self._worker = None if config.sleep else self._start()
 
     @property
     def process_id(self) -> int:
         """Process id of the worker, for monitoring."""
         return self._process.id
 
+    @property
+    def _process(self) -> _Process:
+        assert self._worker is not None  # the first call starts it
+        return self._worker
+
     def sync_weights(self) -> None:
         self._stale = True
         self._lm.forget_images()
 
     def release_cache(self) -> None:
-        if self._sleeps:
-            self._process.kill()
+        process = self._worker
+        if not self._sleeps or process is None or process.ended or process.asleep:
+            return
+        if not process.sleeps:
+            process.kill()
+            return
+        try:
+            self._ask(Sleep(), "going to sleep")
+        except (EOFError, GenerationTimeout, EngineLost) as error:
+            why = str(error) or process.last_words()
+            self._on_stage(f"{self._name}: vLLM's process ended, as it did not sleep: {why}", 0.0)
+            process.kill()
+        process.asleep = self._stale = True
+        process.has_frozen = False
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
-        self._check(requests, sampling)
         if not requests:
             return []
-        if self._process.ended:  # by sleep, or by a timeout before this retry
+        # It has not started, or was ended by sleep, or by a timeout before this retry.
+        if self._worker is None or self._worker.ended:
             self._replace()
+        self._check(requests, sampling)
         draws = Draws(requests, sampling, self._lm.stop_ids)
         try:
             drawn = self._draw(draws)
@@ -168,7 +190,7 @@ class VLLMEngine:
             places = put_weights(process.memory, frozen_weights(network))
             self._ask(Weights(places), "taking new weights")
             free(process.memory)
-            process.has_frozen = True
+            process.has_frozen, process.asleep = True, False
         if adapted:
             self._ask(adapters_of(network), "taking new adapters")
 
@@ -206,22 +228,34 @@ class VLLMEngine:
                 vision,
                 self._device,
                 self._dtype,
-                self._cache_bytes,
+                *self._bytes,
                 self._max_context,
                 adapter_rank(self._lm.network),
+                self._sleeps,
             )
+            begun = time.monotonic()
             try:
-                return _Process(setup, self._threads)
+                process = _Process(setup, self._threads, self._start_seconds, self._show)
             except (EOFError, TimeoutError) as error:
+                remedy = "choose engine: {name: embedded}, or another model"
+                if "memory" in str(error):
+                    remedy = f"lower {self._name}.engine.memory_gib, or {remedy}"
                 raise ModelError(
                     f"{self._name}.engine: vLLM cannot serve model {self._lm.name!r} ({error}); "
-                    "choose engine: {name: embedded}, or another model"
+                    f"{remedy}"
                 ) from None
+            seconds = time.monotonic() - begun
+            self._on_stage(f"{self._name}: vLLM is ready after {seconds:.0f} s", 0.0)
+            return process
+
+    def _show(self, stage: str) -> None:
+        self._on_stage(f"{self._name}: {stage}", self._start_seconds + GRACE_SECONDS)
 
     def _replace(self) -> None:
-        self._process.kill()
+        if self._worker is not None:
+            self._worker.kill()
         self._stale = True
-        self._process = self._start()
+        self._worker = self._start()
 
     def _completion(self, request: Request, drawn: Drawn) -> Completion:
         ids = drawn.token_ids
@@ -287,33 +321,44 @@ def _allowed(request: Request, token_ids: Sequence[int]) -> tuple[tuple[int, ...
 class _Process:
     """A worker, the channel to it and their shared memory."""
 
-    def __init__(self, setup: Setup, threads: int) -> None:
-        """Raises `EOFError` or `TimeoutError`, with the reason, if the worker does not start."""
+    def __init__(
+        self, setup: Setup, threads: int, seconds: float, show: Callable[[str], None]
+    ) -> None:
+        """`show` is called with each stage of the start. Raises `EOFError` or `TimeoutError`, with
+        the reason, if the worker is not ready within `seconds`."""
         self.memory = os.memfd_create("weights")
         self.has_frozen = False
         """Whether it has the base model's weights of adapters."""
+        self.asleep = False
         self._child = Child(worker.__name__, _environment(setup.device, threads), [self.memory])
         self.id = self._child.id
         # Runs at exit too, even after an error, so that no worker outlives its engine.
         self.kill = weakref.finalize(self, _end, self._child, self.memory)
         try:
-            self.context = self._set_up(setup)
+            ready = self._set_up(setup, seconds, show)
+            self.context, self.sleeps = ready.context, ready.sleeps
         except BaseException:
             self.kill()
             raise
 
-    def _set_up(self, setup: Setup) -> int:
+    def _set_up(self, setup: Setup, seconds: float, show: Callable[[str], None]) -> Ready:
+        deadline = time.monotonic() + seconds
         try:
-            self._child.channel.send(setup, START_SECONDS)
-            answer = self._child.channel.receive(START_SECONDS)
+            self._child.channel.send(setup, seconds)
+            answer: Any = StartStage("starting vLLM")
+            while isinstance(answer, StartStage):
+                show(answer.text)
+                answer = self._child.channel.receive(deadline - time.monotonic())
         except EOFError:
             raise EOFError(self.last_words()) from None
         except TimeoutError:
-            raise TimeoutError(f"it was not ready after {START_SECONDS:g} s") from None
+            raise TimeoutError(
+                f"it was not ready after {seconds:g} s, see engine.start_seconds"
+            ) from None
         if isinstance(answer, Refusal):
             raise EOFError(answer.reason)
         assert isinstance(answer, Ready)
-        return answer.context
+        return answer
 
     def ask(self, order: worker.Order, seconds: float) -> Any:
         """Returns the answer to an order. Raises `TimeoutError`, and `EOFError` if the worker is

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
@@ -36,12 +36,23 @@ class Setup:
     """The model's image handling; None: it is shown no images."""
     device: str
     dtype: str
+    weight_bytes: int
+    """Size of the weights."""
     cache_bytes: int
     """Size of the KV cache."""
     context: int | None
     """Largest number of tokens of a prompt and its response; None: the model's own limit."""
     rank: int | None
     """Rank of the model's adapters; None: it has none."""
+    sleep: bool
+    """Whether to sleep between phases, if vLLM can on this device."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartStage:
+    """Message of a worker that is still being set up."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,8 @@ class Ready:
     """The worker's answer when it is set up."""
 
     context: int
+    sleeps: bool
+    """Whether it can carry out `Sleep`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,11 @@ class Weights:
     """Order to load new weights from the shared memory."""
 
     places: Mapping[str, Place]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Order to free the device's memory. Weights that are then loaded wake the worker up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +103,13 @@ class Refusal:
     reason: str
 
 
-Order: TypeAlias = Weights | Adapters | Draws
+Order: TypeAlias = Weights | Adapters | Sleep | Draws
 
 
 class Worker:
     """One vLLM engine, which carries out orders."""
 
-    def __init__(self, setup: Setup, memory: int) -> None:
+    def __init__(self, setup: Setup, memory: int, report: Callable[[StartStage], None]) -> None:
         from vllm import LLM  # pyright: ignore
         from vllm.platforms import current_platform  # pyright: ignore
 
@@ -102,8 +120,11 @@ class Worker:
             raise ValueError(
                 f"the installed vLLM runs on {current_platform.device_type}, not on {kind}"
             )
+        report(StartStage("vLLM builds and compiles its model"))
         self._memory = memory
         self._vision = setup.vision
+        self._asleep = False
+        self.sleeps = setup.sleep and current_platform.is_sleep_mode_available()
         if setup.vision is not None:
             register_image_processor(setup.vision, setup.architecture)
         self._llm = LLM(
@@ -131,6 +152,7 @@ class Worker:
             # It would sample the next token before the choices are updated with the last one.
             async_scheduling=False,
             disable_log_stats=True,
+            **_device_settings(setup, self.sleeps),
             **_adapter_settings(setup.rank),
             **({} if setup.vision is None else VISION_SETTINGS),
         )
@@ -142,9 +164,17 @@ class Worker:
             return self._load(order)
         if isinstance(order, Adapters):
             return self._load_adapters(order)
+        if isinstance(order, Sleep):
+            # Level 2 drops the weights: the engine sends them again anyway.
+            self._llm.sleep(level=2)
+            self._asleep = True
+            return None
         return self._draw(order)
 
     def _load(self, order: Weights) -> None:
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
         weights = take_weights(self._memory, order.places)
         self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": weights})
         self._llm.reset_prefix_cache()
@@ -197,6 +227,20 @@ class Worker:
         return [[_drawn(result) for result in group] for group in groups]
 
 
+def _device_settings(setup: Setup, sleeps: bool) -> dict[str, Any]:
+    """Returns vLLM's settings for the memory of a GPU.
+
+    vLLM refuses to start unless this share of the whole card is free, also if the size of its
+    cache is given. Its default is 0.92, but a seat holds memory there as well."""
+    import torch
+
+    if setup.device == "cpu":
+        return {}
+    _, total = torch.cuda.mem_get_info()
+    needed = (setup.weight_bytes + setup.cache_bytes) / total
+    return {"gpu_memory_utilization": min(needed, 1.0), "enable_sleep_mode": sleeps}
+
+
 def _adapter_settings(rank: int | None) -> dict[str, Any]:
     """Returns vLLM's settings for adapters, with its smallest supported rank that fits."""
     if rank is None:
@@ -223,8 +267,8 @@ def _drawn(result: Any) -> Drawn:
 def serve(channel: Channel, memory: int) -> None:
     """Carries out orders one by one. An error is reported and ends the worker."""
     try:
-        worker = Worker(channel.receive(), memory)
-        channel.send(Ready(worker.context))
+        worker = Worker(channel.receive(), memory, channel.send)
+        channel.send(Ready(worker.context, worker.sleeps))
         while True:
             channel.send(worker.carry_out(channel.receive()))
     except EOFError:  # the engine is gone

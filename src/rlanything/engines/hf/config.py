@@ -40,21 +40,16 @@ class EmbeddedEngineConfig(EngineConfig):
         return TimedEngine(embedded_engine(model), setting.timeout_seconds, setting.role)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
-        """Returns the memory of its cache and passes. It computes with the learner's weights unless
-        these are sharded, and frees nothing between phases."""
+        """Returns the memory of its cache and passes. It computes with the weights of its role's
+        model, and frees nothing between phases."""
         rows, columns = min(workload.conversations, KEPT_ROWS), workload.longest_tokens
         cache = rows * columns * CACHE_ROOM * workload.cache_bytes_per_token
         prefilled = min(workload.new_prompt_tokens, PREFILL_TOKENS)
         answers = min(workload.conversations, BATCH_ROWS) * workload.answers_per_prompt
         working = prefilled * workload.pass_bytes_per_token
         working += answers * workload.vocabulary * DRAW_BYTES
-        parameters, size = workload.parameters, workload.parameter_bytes
-        how = f"{parameters:,} parameters x {size} B: a full copy, as the learner's are sharded"
-        remedy = "a smaller model, or bfloat16"
-        copied = MemoryPart("weights to generate with", parameters * size, how, remedy)
         return EngineMemory(
             (
-                *([copied] if workload.sharded else []),
                 MemoryPart(
                     "KV cache",
                     cache,

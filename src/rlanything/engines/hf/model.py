@@ -184,7 +184,8 @@ class LanguageModel(ModelText):
             if writes:
                 state |= dict.fromkeys(names, tensor.cpu())
         if writes:
-            self.network.save_pretrained(folder, state_dict=state)
+            # Several files, whose checksums are computed side by side.
+            self.network.save_pretrained(folder, state_dict=state, max_shard_size="5GB")
             self.tokenizer.save_pretrained(folder)
             if self.vision is not None:
                 self.vision.processor.save_pretrained(folder)

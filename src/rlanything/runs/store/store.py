@@ -178,7 +178,8 @@ class Store:
     # --- going back and deleting
 
     def last_iteration(self) -> tuple[int, str] | None:
-        """Returns the newest iteration and the name of its checkpoint; None before the first."""
+        """Returns the newest iteration and the name of its checkpoint, empty if none was written;
+        None before the first."""
         rows = self.query("SELECT iteration, checkpoint FROM iterations ORDER BY 1 DESC LIMIT 1")
         return rows[0] if rows else None
 
