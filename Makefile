@@ -151,6 +151,13 @@ two-worlds: setup ## rewrite benchmarks/two-worlds.md: two worlds in one run aga
 	  --arms "alfworld_alone:domains.0.weight=0,loop.tasks=256,loop.tasks_per_iteration=16" \
 	  --out runs/two-worlds --page benchmarks/two-worlds.md
 
+staleness: setup ## rewrite benchmarks/staleness.md and -learning.md: updates that wait for no episode (half an hour)
+	$(BIN)/python benchmarks/staleness.py
+	$(BIN)/rlanything ablate examples/guess.yaml --seeds 5 --out runs/staleness --allow-code \
+	  --arms "waits:loop.max_staleness=0" --arms "staleness_1:loop.max_staleness=1" \
+	  --arms "staleness_4:loop.max_staleness=4" --page benchmarks/staleness-learning.md \
+	  environment.lockstep=false environment.workers=1 loop.tasks=96
+
 judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
 	$(BIN)/python benchmarks/judges.py elsewhere
 

@@ -101,8 +101,8 @@ def main() -> None:
         "# Updates that wait for no episode",
         "",
         f"`python benchmarks/staleness.py --rounds {given.rounds} --step {given.step:g}`, "
-        f"torch {torch.__version__}, 2 cores. Iterations 2 to {ITERATIONS} of `examples/guess.yaml` "
-        "with 8 tasks of 4 rollouts an iteration and 48 workers; a step takes "
+        f"torch {torch.__version__}, 2 cores. Iterations 2 to {ITERATIONS} of "
+        "`examples/guess.yaml` with 8 tasks of 4 rollouts each and 48 workers; a step takes "
         f"{given.step:g} s, of one episode in ten {20 * given.step:g} s. The last iteration waits "
         "for everything that is under way. Medians of rounds in which all ways took turns; ratios "
         "are to `waits for all` in the same round, with 95% intervals over rounds.",
@@ -113,7 +113,7 @@ def main() -> None:
     for way in WAYS:
         own = sorted(each[way] for each in rounds)[len(rounds) // 2]
         ratio = mean_of_few([each[slowest][0] / each[way][0] for each in rounds])
-        faster = f"{ratio.mean:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio else "1.00x"
+        faster = f"{ratio.estimate:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]" if ratio else "1.00x"
         lines.append(f"| {way} | {own[0]:.0f} | {own[1]:.0f} | {faster} |")
     rest = PAGE.read_text(encoding="utf-8")
     PAGE.write_text("\n".join(lines) + "\n\n" + rest[rest.index("## What it learns") :])

@@ -158,13 +158,13 @@ class EnvironmentPool:
             self._episodes[self._begun] = episode = PooledEpisode(self._begun, task)
             self._waiting.append(episode)
             self._begun += 1
-        shares = len(self._slots)
         places = min(self._at_once - sum(self._slots), len(self._waiting) - len(self._vacant))
-        for place in range(places):
-            # In blocks: the episodes of a task are adjacent and share a worker's caches.
-            share = place * shares // places
-            self._vacant.append((share, self._slots[share]))
-            self._slots[share] += 1
+        before = list(self._slots)
+        for _ in range(places):
+            self._slots[self._slots.index(min(self._slots))] += 1
+        # In blocks: the episodes of a task are adjacent and share a worker's caches.
+        for worker, (first, end) in enumerate(zip(before, self._slots, strict=True)):
+            self._vacant += [(worker, slot) for slot in range(first, end)]
         self._begin_waiting()
 
     def post(self, responses: Mapping[int, Response]) -> None:
