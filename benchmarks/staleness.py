@@ -20,10 +20,12 @@ import torch
 from few import mean_of_few
 
 import rlanything as rl
+from rlanything.domains.base import Observation, StepResult
+from rlanything.records import Task
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
-from guess import Guess  # noqa: E402
+from guess import Guess, GuessEnvironment  # noqa: E402
 
 PAGE = Path(__file__).with_suffix(".md")
 ITERATIONS = 8
@@ -51,24 +53,24 @@ class SlowGuess(Guess):
         super().__init__()
         self._seconds = seconds
 
-    def environment(self):
-        return Slow(super().environment(), self._seconds)
+    def environment(self) -> SlowEnvironment:
+        return SlowEnvironment(self._seconds)
 
 
-class Slow:
-    """An environment that waits before it answers."""
+class SlowEnvironment(GuessEnvironment):
+    """Waits before it answers."""
 
-    def __init__(self, environment, seconds: float) -> None:
-        self._environment = environment
-        self._fast, self._seconds = seconds, seconds
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._quick = self._seconds = seconds
 
-    def reset(self, task):
-        self._seconds = self._fast * (20 if random.SystemRandom().random() < 0.1 else 1)
-        return self._environment.reset(task)
+    def reset(self, task: Task) -> Observation:
+        self._seconds = self._quick * (20 if random.SystemRandom().random() < 0.1 else 1)
+        return super().reset(task)
 
-    def step(self, response):
+    def step(self, response: str) -> StepResult:
         time.sleep(self._seconds)
-        return self._environment.step(response)
+        return super().step(response)
 
 
 def measure(changes: dict[str, object], seconds: float, seed: int) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from rlanything.rollout.experience import Experience
 from rlanything.rollout.groups import ScheduledTask
 from rlanything.rollout.workers import EnvironmentPool
 
+
 class GoesOn:
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
         return [completion_of((1,), (2,), text="go on") for _ in episodes]
@@ -69,7 +70,8 @@ def test_a_group_that_is_old_enough_is_waited_for(experience: Experience, tmp_pa
     begin(experience, "another", begun=2)
     Timer(1.0, (tmp_path / "now").touch).start()
     slots, _ = take(experience, 2, oldest=1)
-    assert slots[0] == "slow" and len(slots) == 2
+    assert slots[0] == "slow"
+    assert len(slots) == 2
 
 
 def test_candidates_that_have_ended_come_on_top(experience: Experience, tmp_path: Path) -> None:
