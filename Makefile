@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -151,6 +151,13 @@ two-worlds: setup ## rewrite benchmarks/two-worlds.md: two worlds in one run aga
 	  --arms "both:domains.0.weight=1,domains.1.weight=1" \
 	  --arms "alfworld_alone:domains.0.weight=0,loop.tasks=256,loop.tasks_per_iteration=16" \
 	  --out runs/two-worlds --page benchmarks/two-worlds.md
+
+staleness: setup ## rewrite benchmarks/staleness.md and -learning.md: updates that wait for no episode (half an hour)
+	$(BIN)/python benchmarks/staleness.py
+	$(BIN)/rlanything ablate examples/guess.yaml --seeds 5 --out runs/staleness --allow-code \
+	  --arms "waits:loop.max_staleness=0" --arms "staleness_1:loop.max_staleness=1" \
+	  --arms "staleness_4:loop.max_staleness=4" --page benchmarks/staleness-learning.md \
+	  environment.lockstep=false environment.workers=1 loop.tasks=96
 
 judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
 	$(BIN)/python benchmarks/judges.py elsewhere

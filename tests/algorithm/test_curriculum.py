@@ -209,7 +209,7 @@ def test_a_pool_that_cannot_work_is_refused(roots, low, high, message):
 
 def test_a_pool_of_another_format_is_refused():
     with pytest.raises(ValueError, match="format 0"):
-        Pool.from_json(pool().to_json().replace('"format": 2', '"format": 0'))
+        Pool.from_json(pool().to_json().replace('"format": 3', '"format": 0'))
 
 
 class PoolLife(RuleBasedStateMachine):

@@ -16,7 +16,8 @@ from rlanything.rollout.workers import EnvironmentPool
 
 
 class Delayed(TextDomain):
-    """Episodes of four steps, some of which take their time: `delays[step]` seconds."""
+    """Episodes of four steps, some of which take their time: `delays[step]` seconds, the third one
+    until the file `waits_for` exists."""
 
     def environment(self) -> DelayedEnvironment:
         return DelayedEnvironment()
@@ -29,6 +30,9 @@ class DelayedEnvironment:
 
     def step(self, response: str) -> StepResult:
         time.sleep(self._task.data["delays"][self._step])
+        awaited = Path(self._task.data.get("waits_for", "/"))
+        while self._step == 2 and not awaited.exists():
+            time.sleep(0.01)
         dies = Path(self._task.data.get("dies", "/"))
         if self._step == 2 and not dies.exists():
             dies.touch()

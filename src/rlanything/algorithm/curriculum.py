@@ -20,7 +20,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.records import Direction, JudgedTrajectory, Task
 
-_FORMAT = 2
+_FORMAT = 3
 """The version of the pool's JSON; raise it when a change makes old checkpoints unreadable."""
 
 
@@ -134,6 +134,7 @@ class _Saved:
     alpha_low: float
     alpha_high: float
     slots: tuple[Slot, ...]
+    under_way: Mapping[str, int]
 
 
 _SAVED = TypeAdapter(_Saved)
@@ -184,6 +185,9 @@ class Pool:
             if root.id in self._slots:
                 raise PoolError(f"task {root.id} occurs twice: give every task an id of its own")
             self._slots[root.id] = Slot(root, active=root)
+        self.under_way: dict[str, int] = {}
+        """Slots whose rollouts are under way across iterations (`loop.max_staleness`), and the
+        iteration in which they began."""
 
     @property
     def slots(self) -> tuple[Slot, ...]:
@@ -219,7 +223,8 @@ class Pool:
 
     def sample(self, count: int, rng: np.random.Generator) -> list[Slot]:
         """Returns `count` different slots to roll out, drawn uniformly; fewer if fewer are free.
-        Slots with a pending candidate (Algorithm 2, line 5) and quarantined slots are not sampled.
+        Slots with a pending candidate (Algorithm 2, line 5), quarantined slots and those whose
+        rollouts are under way are not sampled.
         With several worlds each gets its share by weight; the others take what it has no free
         slots for.
 
@@ -229,8 +234,12 @@ class Pool:
                 f"{count} tasks per iteration, but the pool has {len(self._slots)}: "
                 "ask for fewer, or load more"
             )
-        slots = [slot for slot in self._slots.values() if slot.usable and slot.pending is None]
-        if count and not slots and not self.pending():
+        slots = [
+            slot
+            for slot in self._slots.values()
+            if slot.usable and slot.pending is None and slot.id not in self.under_way
+        ]
+        if count and not slots and not self.pending() and not self.under_way:
             raise PoolError("every task is quarantined: fix the environment, then start again")
         count = min(count, len(slots))
         if not self.worlds:
@@ -339,7 +348,8 @@ class Pool:
 
     def to_json(self) -> str:
         """Returns the pool as JSON for `from_json`."""
-        return json.dumps(asdict(_Saved(_FORMAT, self.alpha_low, self.alpha_high, self.slots)))
+        saved = _Saved(_FORMAT, self.alpha_low, self.alpha_high, self.slots, self.under_way)
+        return json.dumps(asdict(saved))
 
     @classmethod
     def from_json(cls, text: str) -> Pool:
@@ -359,6 +369,9 @@ class Pool:
             saved = _SAVED.validate_python(read)
             pool = cls([slot.root for slot in saved.slots], saved.alpha_low, saved.alpha_high)
             pool._slots = {slot.id: slot for slot in saved.slots}
+            pool.under_way = dict(saved.under_way)
+            if unknown := pool.under_way.keys() - pool._slots.keys():
+                raise ValueError(f"no slot is called {min(unknown)}")
             # Fields that validation filled in or converted were not written by `to_json`.
             if json.loads(pool.to_json()) != read:
                 raise ValueError("something in it is missing, or of another kind")

@@ -170,6 +170,12 @@ class Recipe(ConfigSection):
             )
         return self
 
+    @model_validator(mode="after")
+    def _waits_for_none(self) -> Recipe:
+        if self.loop.max_staleness and self.environment.lockstep:
+            raise ValueError("loop.max_staleness above 0 needs environment.lockstep: false")
+        return self
+
     @property
     def acting(self) -> str:
         """Name of the role that acts."""

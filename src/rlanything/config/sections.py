@@ -55,6 +55,11 @@ class LoopConfig(ConfigSection):
     """G, the size of a rollout group."""
     max_steps: Count = 40
     """Step limit of an episode; an episode that is not won by then is lost."""
+    max_staleness: Annotated[int, Field(ge=0)] = 0
+    """Number of updates that may pass between the beginning of a rollout group and its training. 0:
+    every iteration waits for all its episodes. Above 0 it trains as soon as `tasks_per_iteration`
+    groups have ended, while up to `max_staleness` times as many more are under way; ratios compare
+    with the weights that sampled each token."""
     shuffle_advantages: bool = False
     """A control: shuffles the advantages among an iteration's samples, so that nothing can be
     learned and nothing should improve."""
@@ -64,6 +69,11 @@ class LoopConfig(ConfigSection):
         if self.tasks_per_iteration > self.tasks:
             raise ValueError(
                 f"tasks_per_iteration ({self.tasks_per_iteration}) exceeds tasks ({self.tasks})"
+            )
+        if (under_way := (1 + self.max_staleness) * self.tasks_per_iteration) > self.tasks:
+            raise ValueError(
+                f"with max_staleness {self.max_staleness}, {under_way} tasks are under way at once "
+                f"and there are {self.tasks}: use more tasks, or fewer tasks_per_iteration"
             )
         return self
 

@@ -98,7 +98,9 @@ def faults(failures: Sequence[EpisodeError], crashes: Sequence[EpisodeError]) ->
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class Ended:
+    """How an attempt ended."""
+
     result: Trajectory | EpisodeError
     crash: EpisodeError | None = None
     """The error that a response caused."""
@@ -122,24 +124,32 @@ def rollout(
     timing; seeds and order do not.
 
     An environment's failure costs only its own episode."""
-    ended: dict[int, _Ended] = {}
+    ended: dict[int, Ended] = {}
     chunks = _chunks(attempts, parallel_episodes)
     for chunk in chunks if lockstep else [[*chain.from_iterable(chunks)]]:
-        chosen = [attempts[i] for i in chunk]
-        played = _play(agent, pool, chosen, max_steps, parallel_episodes, lockstep, on_episodes)
-        ended |= zip(chunk, played, strict=True)
+        playing = Episodes(agent, pool, max_steps, parallel_episodes, lockstep)
+        playing.begin([attempts[i] for i in chunk])
+        while playing.under_way:
+            over = playing.turn()
+            ended |= {chunk[i]: each for i, each in over.items()}
+            if on_episodes is not None and over:
+                on_episodes(len(over))
     agent.release_cache()
+    return results(attempts, [ended[i] for i in range(len(attempts))])
+
+
+def results(attempts: Sequence[RolloutRequest], ended: Sequence[Ended]) -> Rollouts:
+    """Returns how these attempts ended, sorted."""
     trajectories: list[Trajectory] = []
     failures: list[EpisodeError] = []
     unplayable: list[Task] = []
-    for i, attempt in enumerate(attempts):
-        result = ended[i].result
-        if isinstance(result, EpisodeError):
-            failures.append(result)
+    for attempt, end in zip(attempts, ended, strict=True):
+        if isinstance(end.result, EpisodeError):
+            failures.append(end.result)
             unplayable.append(attempt.task)
         else:
-            trajectories.append(result)
-    crashes = tuple(crash for i in range(len(attempts)) if (crash := ended[i].crash) is not None)
+            trajectories.append(end.result)
+    crashes = tuple(end.crash for end in ended if end.crash is not None)
     return Rollouts(tuple(trajectories), tuple(failures), tuple(unplayable), crashes)
 
 
@@ -156,38 +166,70 @@ def _chunks(attempts: Sequence[RolloutRequest], size: int) -> Iterator[list[int]
         yield sorted(spread[start : start + size])
 
 
-def _play(
-    agent: Agent,
-    pool: EnvironmentPool,
-    attempts: Sequence[RolloutRequest],
-    max_steps: int,
-    parallel_episodes: int,
-    lockstep: bool,
-    on_episodes: Callable[[int], None] | None,
-) -> list[_Ended]:
-    ended: dict[int, _Ended] = {}
-    live: dict[int, Episode] = {}
-    said: dict[int, Completion | str] = {}
-    pool.begin([attempt.task for attempt in attempts], parallel_episodes)
-    while len(ended) < len(attempts):
-        answers = pool.collect() if lockstep else pool.gather()
+class Episodes:
+    """Episodes under way, whose environments the workers of a pool play."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        pool: EnvironmentPool,
+        max_steps: int,
+        parallel_episodes: int,
+        lockstep: bool,
+    ) -> None:
+        """The pool plays nothing else until all have ended. For the settings see `rollout`."""
+        self._agent = agent
+        self._pool = pool
+        self._max_steps = max_steps
+        self._parallel_episodes = parallel_episodes
+        self._lockstep = lockstep
+        self._attempts: dict[int, RolloutRequest] = {}
+        self._live: dict[int, Episode] = {}
+        self._said: dict[int, Completion | str] = {}
+        self._begun = 0
+
+    @property
+    def under_way(self) -> int:
+        """Number of attempts that have not ended."""
+        return len(self._attempts)
+
+    def begin(self, attempts: Sequence[RolloutRequest]) -> range:
+        """Begins more attempts and returns their numbers, which no attempt under way has."""
+        tasks = [attempt.task for attempt in attempts]
+        if self._attempts:
+            self._pool.add(tasks)
+        else:
+            self._pool.begin(tasks, self._parallel_episodes)
+            self._begun = 0
+        numbers = range(self._begun, self._begun + len(attempts))
+        self._attempts |= zip(numbers, attempts, strict=True)
+        self._begun = numbers.stop
+        return numbers
+
+    def turn(self) -> dict[int, Ended]:
+        """Waits for environments, and has the agent answer those that have responded. Returns the
+        attempts that ended meanwhile."""
+        ended: dict[int, Ended] = {}
+        answers = self._pool.collect() if self._lockstep else self._pool.gather()
         for i, answer in answers.items():
             if isinstance(answer, Observation):
-                live[i] = Episode(attempts[i].id, attempts[i].task, answer)
-            elif i not in live:
+                self._live[i] = Episode(self._attempts[i].id, self._attempts[i].task, answer)
+            elif i not in self._live:
                 assert isinstance(answer, EpisodeError)
-                ended[i] = _Ended(answer)
-            elif (outcome := _advance(live[i], said[i], answer, max_steps)) is not None:
-                ended[i] = outcome
-                pool.forget(i)
-                if on_episodes is not None:
-                    on_episodes(1)
+                ended[i] = Ended(answer)
+            elif over := _advance(self._live[i], self._said[i], answer, self._max_steps):
+                ended[i] = over
+                self._pool.forget(i)
         asking = [i for i in answers if i not in ended]
-        seeds = [derive(attempts[i].seed, len(live[i].steps)) for i in asking]
+        seeds = [derive(self._attempts[i].seed, len(self._live[i].steps)) for i in asking]
         if asking:
-            said |= zip(asking, _ask(agent, [live[i] for i in asking], seeds), strict=True)
-            pool.post({i: _response(live[i], said[i]) for i in asking})
-    return [ended[i] for i in range(len(attempts))]
+            said = _ask(self._agent, [self._live[i] for i in asking], seeds)
+            self._said |= zip(asking, said, strict=True)
+            self._pool.post({i: _response(self._live[i], self._said[i]) for i in asking})
+        for i in ended:
+            for kept in (self._attempts, self._live, self._said):
+                kept.pop(i, None)
+        return ended
 
 
 def _ask(agent: Agent, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion | str]:
@@ -214,14 +256,14 @@ def _advance(
     said: Completion | str,
     result: StepResult | EpisodeError,
     max_steps: int,
-) -> _Ended | None:
+) -> Ended | None:
     """Records a step unless its request was refused. Returns the ended episode; None: it goes
     on."""
     crash: EpisodeError | None = None
     if isinstance(result, EpisodeError):
         if not result.lost:
             masked = EpisodeError(result.task_id, result.reason, result.deadly, masked=True)
-            return _Ended(masked)
+            return Ended(masked)
         crash, result = result, StepResult(CRASHED, None, valid=False, outcome=-1)
     if isinstance(said, Completion):
         episode.steps.append(_step(episode.observation, said, result))
@@ -234,9 +276,9 @@ def _advance(
     if result.outcome is None and len(episode.steps) < max_steps:
         return None
     if not episode.steps:
-        return _Ended(EpisodeError(episode.task.id, f"no request could be answered: {said}"))
+        return Ended(EpisodeError(episode.task.id, f"no request could be answered: {said}"))
     steps, outcome = tuple(episode.steps), -1 if result.outcome is None else result.outcome
-    return _Ended(Trajectory(episode.id, episode.task, steps, outcome, result.reward), crash)
+    return Ended(Trajectory(episode.id, episode.task, steps, outcome, result.reward), crash)
 
 
 def _step(seen: Observation, completion: Completion, result: StepResult) -> Step:

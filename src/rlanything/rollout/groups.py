@@ -21,6 +21,8 @@ class ScheduledTask:
     task: Task
     candidate: bool
     """Whether it is a slot's pending candidate, not its active task."""
+    begun: int = 0
+    """The iteration in which its rollouts began."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import select
+import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,14 @@ class EnvironmentPool:
         source = DomainSource.of(domain, options)
         self._timeout_seconds = timeout_seconds
         self._images = images
-        self._episodes: list[PooledEpisode] = []
+        self._episodes: dict[int, PooledEpisode] = {}
+        """Episodes that have not ended, by number."""
+        self._begun = 0
+        """Number of episodes since `begin`."""
+        self._at_once = 0
+        """Largest number of slots."""
+        self._slots: list[int] = []
+        """Number of slots of each worker."""
         self._waiting: deque[PooledEpisode] = deque()
         """Episodes that have not begun."""
         self._vacant: deque[tuple[int, int]] = deque()
@@ -136,19 +144,27 @@ class EnvironmentPool:
         """Opens one episode per task, numbered in their order; forgets all earlier ones.
 
         `at_once`: number of episodes open at a time; another begins when one has ended."""
-        shares = max(1, len(self._workers))
-        places = len(tasks) if at_once is None else min(at_once, len(tasks))
         self._answers, self._vacant = {}, deque()
         for process in self._workers:
             process.drop()
-        self._episodes = [PooledEpisode(index, task) for index, task in enumerate(tasks)]
-        self._waiting = deque(self._episodes)
-        taken = [0] * shares
-        for place in range(places):
-            # In blocks: the episodes of a task are adjacent and share a worker's caches.
-            share = place * shares // places
-            self._vacant.append((share, taken[share]))
-            taken[share] += 1
+        self._episodes, self._waiting, self._begun = {}, deque(), 0
+        self._at_once = sys.maxsize if at_once is None else at_once
+        self._slots = [0] * max(1, len(self._workers))
+        self.add(tasks)
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Opens one more episode per task, numbered after those before, with their `at_once`."""
+        for task in tasks:
+            self._episodes[self._begun] = episode = PooledEpisode(self._begun, task)
+            self._waiting.append(episode)
+            self._begun += 1
+        places = min(self._at_once - sum(self._slots), len(self._waiting) - len(self._vacant))
+        before = list(self._slots)
+        for _ in range(places):
+            self._slots[self._slots.index(min(self._slots))] += 1
+        # In blocks: the episodes of a task are adjacent and share a worker's caches.
+        for worker, (first, end) in enumerate(zip(before, self._slots, strict=True)):
+            self._vacant += [(worker, slot) for slot in range(first, end)]
         self._begin_waiting()
 
     def post(self, responses: Mapping[int, Response]) -> None:
@@ -156,9 +172,9 @@ class EnvironmentPool:
         is not open or has not answered yet."""
         plays: list[Owed] = []
         for index, response in responses.items():
-            if not 0 <= index < len(self._episodes) or not self._episodes[index].open:
+            episode = self._episodes.get(index)
+            if episode is None or not episode.open:
                 raise ValueError(f"episode {index} is not open: only open episodes can be stepped")
-            episode = self._episodes[index]
             if episode.awaited:
                 raise ValueError(f"episode {index} has not answered its last response yet")
             episode.responses.append(response)
@@ -188,11 +204,13 @@ class EnvironmentPool:
 
     def forget(self, index: int) -> None:
         """Ends an episode before its outcome; it is not replayed if its worker dies."""
-        self._end(self._episodes[index])
+        if episode := self._episodes.get(index):
+            self._end(episode)
 
     def _end(self, episode: PooledEpisode) -> None:
         if episode.open:
             episode.open = False
+            del self._episodes[episode.index]
             self._vacant.append((episode.worker, episode.slot))
 
     def _begin_waiting(self) -> None:
@@ -328,7 +346,7 @@ class EnvironmentPool:
         # Queued plays need no copy: replays are followed by the last response.
         self._workers[number].queue = [
             episode.replay()
-            for episode in self._episodes
+            for episode in self._episodes.values()
             if episode.worker == number and episode.open and episode.failure is None
         ]
         self._workers[number].hand_over()

@@ -106,6 +106,8 @@ class Session:
         """None unless the run is under way."""
         self.closing: list[str] | None = None
         """The closing lines; None before the run is finished."""
+        self._loop: Loop | None = None
+        """The loop that iterates, while the run is under way."""
         self._progress = progress
         self._created = plan.resumed
         if not plan.resumed:
@@ -127,6 +129,8 @@ class Session:
     def evaluate(self, split: str, episodes: int, seed: int) -> Evaluation:
         """Returns the success of the policy on held-out tasks, as `Trainer.evaluate` says."""
         loaded = self._usable()
+        if self._loop is not None:
+            self._loop.finish_episodes()
         tasks = checked_tasks(loaded.domain, split, episodes, seed)
         with ExitStack() as stack:
             if self.opened is not None:
@@ -194,6 +198,11 @@ class Session:
         store.write_pool(loaded.pool)
         retain(plan.directory, store, plan.recipe, done)
         log(resuming_line(plan.directory, done, plan.recipe.loop.iterations))
+        if again := len(loaded.pool.under_way):
+            log(
+                f"{again} tasks were under way and begin again: with loop.max_staleness a resumed "
+                "run does not repeat bit for bit"
+            )
         if any(change.startswith("cluster.seats=") for change in plan.changes):
             log("on another number of seats results are the same up to rounding")
 
@@ -235,7 +244,7 @@ class Session:
             try:
                 yield from self._iterations(self.opened)
             finally:
-                self.opened = None
+                self.opened = self._loop = None
 
     def _iterations(self, opened: OpenRun) -> Iterator[IterationRecord]:
         """Yields the iterations that are left. If a worker is lost, all are restarted, and the
@@ -256,7 +265,7 @@ class Session:
         recipe, progress, loaded = self.plan.recipe, self._progress, self.loaded
         assert loaded is not None  # it was loaded, or recovered, before anything else was opened
         done, total = loaded.position.iteration, recipe.loop.iterations
-        loop = self._loop(opened, loaded)
+        self._loop = loop = self._new_loop(opened, loaded)
         self._evaluate(done, opened, loaded)
         self._report(opened)
         begun = time.perf_counter()
@@ -281,7 +290,7 @@ class Session:
         opened.store.describe({"closing": json.dumps(lines), "finished": now()})
         self.closing = lines
 
-    def _loop(self, opened: OpenRun, loaded: LoadedRun) -> Loop:
+    def _new_loop(self, opened: OpenRun, loaded: LoadedRun) -> Loop:
         recipe, components = self.plan.recipe, loaded.components
         return Loop(
             recipe=recipe,
@@ -309,6 +318,8 @@ class Session:
             take_baseline(store, recipe, self.plan.directory)
             opened.track(0, store.metrics(0))
             return log(f"before training: as {recipe.evaluation.baseline} has it")
+        if self._loop is not None:
+            self._loop.finish_episodes()
         record = opened.meter.measure(
             loaded.evaluator.evaluate(iteration, loaded.components, opened.environments, store)
         )

@@ -231,6 +231,8 @@ def _foreign_adapter(past: Past, role: str) -> str | None:
 
 
 def _mismatch(past: Past, role: str) -> str | None:
+    if read(past[-1], "rollouts/staleness_max"):  # the sampler's weights were others
+        return None
     kl = read(past[-1], f"{role}/mismatch_kl") or 0.0
     outside = read(past[-1], f"{role}/mismatch_outside") or 0.0
     if kl > MISMATCH_KL or outside > MISMATCH_OUTSIDE:

@@ -303,6 +303,31 @@ def worlds(record: IterationRecord) -> Numbers:
 
 @metrics(
     IterationRecord,
+    "Staleness",
+    {
+        "rollouts/staleness": (
+            "updates",
+            "updates between the beginning of a group and its training, mean over groups",
+        ),
+        "rollouts/staleness_max": ("updates", "the largest"),
+        "rollouts/under_way": ("tasks", "groups under way after the iteration's rollouts"),
+    },
+    "Only with `loop.max_staleness` above 0.",
+)
+def staleness(record: IterationRecord) -> Numbers:
+    result = record.result
+    if not result.max_staleness:
+        return {}
+    ages = [result.number - group.scheduled.begun for group in result.groups]
+    return {
+        "rollouts/staleness": _mean(ages),
+        "rollouts/staleness_max": max(ages, default=None),
+        "rollouts/under_way": len(record.pool.under_way),
+    }
+
+
+@metrics(
+    IterationRecord,
     "Updates",
     {f"ROLE/{name}": said for name, said in UPDATE.items()},
     "Every role that learns has them.",
