@@ -3,6 +3,7 @@ OpenAI's and Anthropic's own."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 import threading
@@ -26,6 +27,7 @@ from rlanything.records import Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.policy import LanguagePolicy
 from rlanything_agent import late
+from rlanything_agent.endpoint import endpoint
 
 UNREAD = ("messages.reasoning_content",)
 SECONDS = 60.0
@@ -507,10 +509,13 @@ def test_a_client_that_hangs_up_on_signs_of_life_withdraws_its_request(
         body = {"model": "policy", "messages": CHAT, "stream": True}
         own = httpx2.AsyncClient(trust_env=False, timeout=SECONDS)
         key = {"authorization": f"Bearer {client.api_key}"}
-        address = f"{client.base_url}chat/completions"
-        async with own, own.stream("POST", address, json=body, headers=key) as reply:
+        address, sent = f"{client.base_url}chat/completions", json.dumps(body).encode()
+        async with own, own.stream("POST", address, content=sent, headers=key) as reply:
             async for _ in reply.aiter_text():
                 break
+        conversation, _ = endpoint()._doors[client.api_key]
+        while any(exchange.waiting for exchange in conversation._all()):  # not noticed yet
+            await asyncio.sleep(0.05)
         policy.go.set()
         again = await post(client, "chat/completions", body)
         return "answer 0" in again.text

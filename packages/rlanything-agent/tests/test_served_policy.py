@@ -229,10 +229,7 @@ def test_a_late_stream_has_its_headers_as_comments_and_is_heard(
     monkeypatch.setattr(late, "SECONDS", 0.0)
     body = {"model": "m", "messages": [user(OPENING)], "stream": True}
     with served(tmp_path) as service:
-        texts = [
-            service.client.post("/v1/chat/completions", json=body).text
-            for _ in range(2)
-        ]
+        texts = [service.client.post("/v1/chat/completions", json=body).text for _ in range(2)]
         for number, text in enumerate(texts):
             comments, _, events = text.replace(SIGN, "").partition("data: ")
             assert ": x-rlanything-version: 0\n\n: x-rlanything-episode: " in comments
