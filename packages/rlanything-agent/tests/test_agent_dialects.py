@@ -3,7 +3,6 @@ OpenAI's and Anthropic's own."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import pickle
 import threading
@@ -13,11 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import anthropic
-import httpx2
 import openai
 import pytest
 
-from helpers.agents import Narrow, Scripted, agent, ask, played
+from helpers.agents import SECONDS, Narrow, Scripted, Waiting, agent, ask, claude, played, post
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
 from helpers.scripted import ScriptedEngine
 from helpers.tiny import tiny_model
@@ -26,12 +24,8 @@ from rlanything.engines.base import Sampling
 from rlanything.records import Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.policy import LanguagePolicy
-from rlanything_agent import late
-from rlanything_agent.endpoint import endpoint
 
 UNREAD = ("messages.reasoning_content",)
-SECONDS = 60.0
-"""Time limits here: a busy machine changes no result."""
 TEMPLATE = (
     "{% if tools %}<|system|>{% for tool in tools %}{{ tool | tojson }}{% endfor %}<|end|>"
     "{% endif %}{% for message in messages %}"
@@ -55,16 +49,6 @@ def call(word: str) -> str:
 
 
 SAYS = (f"{THOUGHT}I look.{call(WORDS[0])}{call(WORDS[1])}", "Both are there.", "Yes.")
-
-
-def claude(client: Any, **options: Any) -> anthropic.AsyncAnthropic:
-    """Anthropic's client for the endpoint of an episode's client."""
-    address = str(client.base_url).removesuffix("/v1/")
-    own = anthropic.DefaultAsyncHttpxClient(trust_env=False)
-    settings = {"max_retries": 0, "timeout": SECONDS, **options}
-    return anthropic.AsyncAnthropic(
-        base_url=address, api_key=client.api_key, http_client=own, **settings
-    )
 
 
 async def in_chat(client: Any, streams: bool) -> list[str]:
@@ -230,16 +214,6 @@ def run(solve: Any, *says: str, policy: Any = None, **options: Any) -> Trajector
     return trajectory
 
 
-async def post(client: Any, path: str, body: Any, **headers: str) -> httpx2.Response:
-    """A request of a client of nobody's, with OpenAI's or Anthropic's header for its key."""
-    key = {"authorization": f"Bearer {client.api_key}"}
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    async with httpx2.AsyncClient(trust_env=False, timeout=SECONDS) as own:
-        return await own.post(
-            f"{client.base_url}{path}", content=content, headers={**key, **headers}
-        )
-
-
 def test_an_answer_that_is_cut_and_what_is_ignored_are_named_in_every_dialect() -> None:
     class Cut(Scripted):
         def respond(self, episodes: Any, seeds: Any) -> Any:
@@ -378,18 +352,6 @@ def test_errors_have_the_form_of_their_dialect() -> None:
     assert len(run(solve, policy=Narrow()).steps) == 1
 
 
-class Waiting(Scripted):
-    """A policy that answers when the program lets it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go = threading.Event()
-
-    def respond(self, episodes: Any, seeds: Any) -> Any:
-        assert self.go.wait(SECONDS)
-        return super().respond(episodes, seeds)
-
-
 def test_retries_of_a_timed_out_client_are_one_step() -> None:
     policy = Waiting()
 
@@ -405,123 +367,6 @@ def test_retries_of_a_timed_out_client_are_one_step() -> None:
         return first.json() == second.json() and first.json()["id"] == "resp_1"
 
     assert len(run(solve, "one", "two", "three", policy=policy).steps) == 2
-
-
-CHAT: Any = [{"role": "user", "content": "Well?"}]
-
-
-async def streamed_chat(client: Any, chat: Any) -> str:
-    events = await client.chat.completions.create(model="policy", messages=chat, stream=True)
-    return "".join([event.choices[0].delta.content or "" async for event in events])
-
-
-async def streamed_message(client: Any, chat: Any) -> str:
-    async with (
-        claude(client) as own,
-        own.messages.stream(model="policy", messages=chat, max_tokens=9) as events,
-    ):
-        return await events.get_final_text()
-
-
-async def streamed_response(client: Any, chat: Any) -> str:
-    async with client.responses.stream(model="policy", input=chat) as events:
-        return (await events.get_final_response()).output_text
-
-
-STREAMED = [streamed_chat, streamed_message, streamed_response]
-BODIES = {
-    "chat/completions": {"messages": CHAT, "temperature": 0.5},
-    "messages": {"messages": CHAT, "max_tokens": 9, "temperature": 0.5},
-    "responses": {"input": CHAT, "temperature": 0.5},
-}
-SIGNS = {
-    "chat/completions": ": keep-alive\n\n",
-    "messages": 'event: ping\ndata: {"type": "ping"}\n\n',
-    "responses": ": keep-alive\n\n",
-}
-
-
-def test_a_stream_shows_signs_of_life_until_its_answer_is_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(late, "SECONDS", 0.1)
-    policy = Waiting()
-
-    async def solve(task: Task, client: Any) -> bool:
-        for number, stream in enumerate(STREAMED):
-            policy.go.clear()
-            threading.Timer(0.5, policy.go.set).start()
-            address = str(client.base_url)  # over the network, in pieces
-            networked = openai.AsyncOpenAI(base_url=address, api_key=client.api_key)
-            async with networked:
-                assert await stream(networked, CHAT) == f"answer {number}"
-        for path, body in BODIES.items():
-            policy.go.clear()
-            threading.Timer(0.5, policy.go.set).start()
-            reply = await post(client, path, {"model": "policy", "stream": True, **body})
-            assert reply.text.startswith(SIGNS[path] * 2)
-            after = reply.text.replace(SIGNS[path], "")
-            assert after.startswith(": x-rlanything-ignored: temperature\n\n")
-            assert reply.headers["x-rlanything-ignored"] == "temperature"
-        return True
-
-    says = [f"answer {number}" for number in range(3)]
-    assert len(run(solve, *says, policy=policy).steps) == 6
-
-
-class Late(Narrow):
-    """Refuses a chat that is too long, after a while."""
-
-    def respond(self, episodes: Any, seeds: Any) -> Any:
-        threading.Event().wait(0.5)
-        return super().respond(episodes, seeds)
-
-
-def test_a_refusal_after_signs_of_life_has_the_form_of_its_dialect(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(late, "SECONDS", 0.1)
-    long: Any = [{"role": "user", "content": "a long one"}]
-
-    async def solve(task: Task, client: Any) -> bool:
-        for stream in (streamed_chat, streamed_response):
-            with pytest.raises(openai.APIError, match="maximum context length") as refused:
-                await stream(client, long)
-            assert refused.value.code == "context_length_exceeded"
-        with pytest.raises(anthropic.APIStatusError, match="prompt is too long: "):
-            await streamed_message(client, long)
-        body = {"model": "policy", "stream": True, "input": long}
-        events = (await post(client, "responses", body)).text
-        assert '"type": "response.failed"' in events
-        assert await streamed_chat(client, CHAT) == "yes"
-        return True
-
-    assert len(run(solve, policy=Late()).steps) == 1
-
-
-def test_a_client_that_hangs_up_on_signs_of_life_withdraws_its_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(late, "SECONDS", 0.1)
-    policy = Waiting()
-
-    async def solve(task: Task, client: Any) -> bool:
-        body = {"model": "policy", "messages": CHAT, "stream": True}
-        own = httpx2.AsyncClient(trust_env=False, timeout=SECONDS)
-        key = {"authorization": f"Bearer {client.api_key}"}
-        address, sent = f"{client.base_url}chat/completions", json.dumps(body).encode()
-        async with own, own.stream("POST", address, content=sent, headers=key) as reply:
-            async for _ in reply.aiter_text():
-                break
-        conversation, _ = endpoint()._doors[client.api_key]
-        while any(exchange.waiting for exchange in conversation._all()):  # not noticed yet
-            await asyncio.sleep(0.05)
-        policy.go.set()
-        again = await post(client, "chat/completions", body)
-        return "answer 0" in again.text
-
-    says = [f"answer {number}" for number in range(3)]
-    assert len(run(solve, *says, policy=policy).steps) == 1
 
 
 def test_a_response_goes_on_from_items_of_the_episode_and_from_sealed_thoughts() -> None:
