@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import anthropic
 import httpx2
 from starlette.testclient import TestClient
 
@@ -16,6 +19,8 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything_agent.domain import AgentDomain
 
 Asked = list[Episode]
+SECONDS = 60.0
+"""Time limits of clients: a busy machine changes no result."""
 
 
 def said(text: str) -> Completion:
@@ -78,6 +83,18 @@ class Narrow(Scripted):
         return super().respond(episodes, seeds)
 
 
+class Waiting(Scripted):
+    """A policy that answers when the program lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def respond(self, episodes: Any, seeds: Any) -> Any:
+        assert self.go.wait(SECONDS)
+        return super().respond(episodes, seeds)
+
+
 def agent(
     solve: Callable[..., Any] | str | None, *says: Sequence[str], **options: Any
 ) -> AgentDomain:
@@ -109,3 +126,23 @@ async def ask(client: Any, *contents: str, **options: Any) -> Any:
     """One request, of user messages alone."""
     messages = [{"role": "user", "content": content} for content in contents]
     return await client.chat.completions.create(model="policy", messages=messages, **options)
+
+
+def claude(client: Any, **options: Any) -> anthropic.AsyncAnthropic:
+    """Anthropic's client for the endpoint of an episode's client."""
+    address = str(client.base_url).removesuffix("/v1/")
+    own = anthropic.DefaultAsyncHttpxClient(trust_env=False)
+    settings = {"max_retries": 0, "timeout": SECONDS, **options}
+    return anthropic.AsyncAnthropic(
+        base_url=address, api_key=client.api_key, http_client=own, **settings
+    )
+
+
+async def post(client: Any, path: str, body: Any, **headers: str) -> httpx2.Response:
+    """A request of a client of nobody's, with OpenAI's or Anthropic's header for its key."""
+    key = {"authorization": f"Bearer {client.api_key}"}
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    async with httpx2.AsyncClient(trust_env=False, timeout=SECONDS) as own:
+        return await own.post(
+            f"{client.base_url}{path}", content=content, headers={**key, **headers}
+        )

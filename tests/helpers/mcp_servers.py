@@ -73,6 +73,9 @@ async def misbehave(ctx: Context) -> str:
         case "dies":
             print("the disk is gone", file=sys.stderr, flush=True)
             os._exit(3)
+        case "dies once" if not os.path.exists(sys.argv[2]):
+            open(sys.argv[2], "w").close()
+            os._exit(3)
         case "asks":
             return await asked(ctx)
     return "nothing"

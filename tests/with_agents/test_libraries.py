@@ -1,10 +1,12 @@
-"""smolagents and the OpenAI Agents SDK act through the endpoint as they are: no line of theirs
-knows of it."""
+"""smolagents, the OpenAI Agents SDK and CrewAI act through the endpoint as they are: no line of
+theirs knows of it."""
 
 # The environment of `make test-agents` alone has them.
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,3 +158,49 @@ def test_a_policy_that_makes_no_sense_loses_and_breaks_nothing(solve: Any) -> No
     [trajectory] = played(domain, timeout=60.0).trajectories
     assert trajectory.outcome == -1
     assert not trajectory.steps[0].valid
+
+
+CREW = """
+import os
+from crewai import LLM, Agent, Crew, Task
+from crewai.tools import tool
+
+@tool("multiply")
+def multiply(a: int, b: int) -> int:
+    "Multiplies two numbers."
+    return a * b
+
+llm = LLM(
+    model="openai/policy",
+    base_url=os.environ["OPENAI_BASE_URL"],
+    api_key=os.environ["OPENAI_API_KEY"],
+)
+clerk = Agent(role="Clerk", goal="Reckon.", backstory="You reckon.", tools=[multiply], llm=llm)
+task = Task(description="What is 6 times 7?", expected_output="The product.", agent=clerk)
+print("true" if "42" in str(Crew(agents=[clerk], tasks=[task]).kickoff()) else "false")
+"""
+
+
+@pytest.mark.skipif("RLANYTHING_CREWAI" not in os.environ, reason="the Python that has CrewAI")
+def test_crewai_calls_tools_as_a_command(tmp_path: Path) -> None:
+    # CrewAI wants openai<3: its Python is that of an environment of its own (1.0 GB).
+    python = Path(os.environ["RLANYTHING_CREWAI"])
+    for place in (tmp_path, tmp_path.parent, tmp_path.parents[1]):  # a box is another user
+        place.chmod(0o755)
+    (tmp_path / "crew.py").write_text(CREW)
+    domain = agent(
+        None,
+        [call("multiply", a=6, b=7), "It is 42."],
+        command=[str(python), "crew.py"],
+        folder=str(tmp_path),
+        shown=[str(python.parents[1])],
+        variables={"CREWAI_DISABLE_TELEMETRY": "true", "CREWAI_TRACING_ENABLED": "false"},
+        timeout_seconds=120.0,
+    )
+    rollouts = played(domain, timeout=150.0)
+    assert not rollouts.failures, rollouts.failures[0].reason
+    assert not rollouts.crashes, rollouts.crashes[0].reason
+    [trajectory] = rollouts.trajectories
+    assert trajectory.outcome == 1
+    assert trajectory.steps[0].action == 'multiply({"a": 6, "b": 7})'
+    assert trajectory.steps[1].observation == "[tool] 42"

@@ -19,13 +19,17 @@ import pytest
 
 import rlanything as rl
 from helpers import paths
+from helpers.agents import said
 from helpers.calling import call
 from helpers.mcp_servers import HUGE, free_port
 from rlanything.domains.base import DomainError, EpisodeError, StepResult
 from rlanything.records import Completion, Task, Trajectory
 from rlanything.roles.policy import LanguagePolicy
+from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
+from rlanything.rollout.workers import EnvironmentPool
 from rlanything_gyms.tools.domain import ToolsDomain
 from rlanything_gyms.tools.environment import ToolsEnvironment
+from rlanything_gyms.tools.servers import McpFault
 
 SOURCE = paths.TESTS / "helpers" / "mcp_servers.py"
 START_SECONDS = 120.0
@@ -188,7 +192,7 @@ def test_a_server_that_breaks_its_own_schema_is_an_error_that_the_policy_reads()
         ("floods", START_SECONDS, r"'notes' ended \(a message of over 134,217,728 bytes\)"),
     ],
 )
-def test_a_program_that_fails_in_a_call_loses_the_episode(
+def test_a_program_that_fails_in_a_call_is_an_unexplained_fault(
     kind: str, seconds: float, fault: str
 ) -> None:
     domain = tools(program(kind))
@@ -197,12 +201,55 @@ def test_a_program_that_fails_in_a_call_loses_the_episode(
         settings = environment._servers._settings
         environment._servers._settings = replace(settings, timeout_seconds=seconds)
         start = time.monotonic()
-        with pytest.raises(EpisodeError, match=fault) as error:
+        with pytest.raises(McpFault, match=fault) as error:
             environment.step(call("misbehave"))
         assert kind != "hangs" or time.monotonic() - start < 2 * seconds
-        assert (error.value.lost, "\n" in str(error.value)) == (True, False)
+        assert "\n" not in str(error.value)
         environment._servers._settings = settings
         assert environment.reset(domain.tasks("train", 1, 0)[0]).request is not None
+
+
+class Answering:
+    """Gives these answers, one at each step."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = answers
+
+    def respond(self, episodes: Any, seeds: Any) -> list[Completion]:
+        del seeds
+        return [said(self.answers[len(episode.steps)]) for episode in episodes]
+
+    def release_cache(self) -> None: ...
+
+
+def rolled_out(server: dict[str, Any]) -> Rollouts:
+    domain = tools(server)
+    with EnvironmentPool(domain, {}, 0, START_SECONDS) as pool:
+        task = domain.tasks("train", 1, 0)[0]
+        policy = Answering(HELLO, call("misbehave"), "done")
+        return rollout(policy, pool, [RolloutRequest(task.id, task, 0)], 4, 8)
+
+
+def test_a_server_that_dies_in_a_call_is_replayed_and_lost_only_if_it_dies_again(
+    tmp_path: Path,
+) -> None:
+    once = program("dies once", contained=False)
+    once["command"].append(str(tmp_path / "died"))
+    ended = rolled_out(once)
+    assert (tmp_path / "died").exists()
+    assert (ended.failures, ended.crashes) == ((), ())
+    [trajectory] = ended.trajectories
+    assert (trajectory.outcome, len(trajectory.steps)) == (1, 3)
+    again = rolled_out(program("dies"))
+    assert [trajectory.outcome for trajectory in again.trajectories] == [-1]
+    assert [crash.reason for crash in again.crashes] == [
+        "McpFault: the MCP server 'notes' ended (the disk is gone): fix it"
+    ]
+    with served("dies") as (url, _):  # and nobody starts it again
+        gone = rolled_out({"url": url})
+    [failure] = gone.failures
+    assert (failure.masked, gone.crashes) == (True, ())
+    assert "start it" in failure.reason
 
 
 def test_a_server_that_is_gone_is_not_the_policys_fault() -> None:

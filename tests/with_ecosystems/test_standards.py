@@ -96,6 +96,15 @@ def test_a_server_of_the_sdk_is_played(url: str) -> None:
     environment.close()
 
 
+def test_a_server_of_the_sdk_knows_the_session_that_is_pinged(url: str) -> None:
+    domain = guessing(url)
+    environment = domain.environment()
+    environment.reset(domain.tasks("train", 1, 0)[0])
+    client = environment._client
+    assert client._server.json("POST", "/ping", None, client._headers()) == {"status": "ok"}
+    environment.close()
+
+
 def test_a_server_of_the_sdk_that_dies_counts_neither_way(tmp_path: Path) -> None:
     with theirs(tmp_path) as (url, process):
         domain = guessing(url, timeout_seconds=5)

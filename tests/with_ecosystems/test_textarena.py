@@ -5,6 +5,9 @@ downloaded."""
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +98,89 @@ def test_an_opponent_may_be_a_frozen_model(fake: FakeEndpoint) -> None:
     assert "You are Player 1" in fake.bodies[0]["messages"][1]["content"]
 
 
+def test_seats_alternate_between_tasks() -> None:
+    domain = TextArenaDomain(
+        id="TicTacToe-v0", opponent=lambda seen: listed_moves(seen)[0], seat="alternate"
+    )
+    tasks = domain.tasks("train", 4, 0)
+    assert [(task.data["seat"], task.kind) for task in tasks] == [
+        (seat, f"TicTacToe-v0, seat {seat}") for seat in (0, 1, 0, 1)
+    ]
+    assert len({task.id for task in tasks}) == 4
+    environment = domain.environment()
+    for task in tasks:
+        text = environment.reset(task).text
+        assert text.startswith(f"You are Player {task.data['seat']}")
+        assert ("Player 0: [0]" in text) is (task.data["seat"] == 1)
+
+
+COPY = {"model": MODEL, "decoding": "choices"}
+
+
+def test_a_copy_of_the_policy_is_asked_as_the_policy_is(fake: FakeEndpoint) -> None:
+    replies = ["I think", "so > [0]", "and so > [1]"]
+    fake.say = lambda body: replies[len(fake.bodies) - 1]
+    opponent = {"url": fake.url, **COPY}
+    domain = TextArenaDomain(id="TicTacToe-v0", opponent=opponent, actions="listed", seat=1)
+    environment, own = begun(domain)
+    assert "Player 0: [0]" in own
+    steps(environment, "[8]")
+    first, again, second = (body["messages"] for body in fake.bodies)
+    [opening] = domain.policy_prompt(domain.tasks("train", 3, 0)[0], [], "")
+    assert first[0]["content"].startswith(f"{opening.content}You are Player 0")
+    assert [each["content"] for each in again[1:]] == [
+        "I think",
+        "There is no action in this: write > and one action.",
+    ]
+    assert [each["content"] for each in second[:4]] == [
+        *(each["content"] for each in again),
+        "so > [0]",
+    ]
+    assert "Player 1: [8]" in second[4]["content"]
+    assert "Player 0: [0]" not in second[4]["content"], "its own move is in its transcript"
+    assert "[8]" in fake.bodies[0]["structured_outputs"]["choice"]
+    assert "[8]" not in fake.bodies[2]["structured_outputs"]["choice"]
+
+
+def test_a_copy_that_never_writes_a_move_costs_the_episode(fake: FakeEndpoint) -> None:
+    fake.say = lambda body: "I think"
+    opponent = {"url": fake.url, **COPY, "decoding": "free"}
+    domain = TextArenaDomain(id="TicTacToe-v0", opponent=opponent, actions="listed")
+    environment, _ = begun(domain)
+    with pytest.raises(EpisodeError, match=r"seat 1 gave 3 answers without a move") as ended:
+        steps(environment, "[4]")
+    assert not ended.value.lost
+    assert "structured_outputs" not in fake.bodies[0]
+
+
+@pytest.fixture
+def served_policy() -> Iterator[str]:
+    """The address of the starting weights of the recipe `textarena`."""
+    words = [sys.executable, "-m", "rlanything", "serve-policy", "textarena", "threads=1"]
+    process = subprocess.Popen([*words, "--port", "0"], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "answers at" in line)
+        yield said.split("answers at ")[1].split()[0]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_policy_plays_its_starting_weights_from_both_seats(
+    tmp_path: Path, served_policy: str
+) -> None:
+    opponent = f"{{url: {served_policy}, model: policy, decoding: choices}}"
+    run = trained(
+        "textarena",
+        tmp_path / "run",
+        f"domain.options={{id: TicTacToe-v0, opponent: {opponent}, actions: listed, "
+        "seat: alternate}",
+    )
+    assert run.steps > 4
+    assert run.failures == 0
+
+
 def test_the_key_of_an_opponent_has_to_be_allowed() -> None:
     endpoint = {"url": "http://stranger", "model": "any", "key_variable": "OTHER_KEY"}
     options = {"id": "TicTacToe-v0", "opponent": endpoint}
@@ -108,7 +194,7 @@ def test_code_of_an_opponent_has_to_be_allowed() -> None:
     data = {"name": "game", "domain": {"name": "textarena", "options": options}}
     with pytest.raises(TrustError, match="stranger:moves"):
         load_recipe(data)
-    with pytest.raises(DomainError, match="there is no module stranger"):
+    with pytest.raises(DomainError, match="stranger:moves is code"):
         TextArenaDomain(**options)
 
 
@@ -137,8 +223,9 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({**HANOI, "opponent": "random"}, "has to be 1, received 2"),
         ({**HANOI, "kwargs": {"depth": 1}}, "unexpected keyword argument 'depth'"),
         ({"id": "TicTacToe-v0", "opponent": "best"}, "opponent is 'best': use random"),
-        ({"id": "TicTacToe-v0", "opponent": {"url": "x"}}, "give url and model"),
+        ({"id": "TicTacToe-v0", "opponent": {"url": "x"}}, r"domain\.options\.opponent: "),
         ({"id": "TicTacToe-v0", "opponent": "random", "seat": 2}, "seats are counted from 0"),
+        ({**HANOI, "seat": "alternate"}, "seat is alternate, of 1: name an opponent"),
         ({**HANOI, "error_allowance": -1}, "error_allowance is -1"),
         ({**HANOI, "win_at": None}, "win_at compares with None"),
         ({**HANOI, "win_at": 0, "horizon": 9}, "a game that is cut off has 0 and would be won"),

@@ -12,11 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import anthropic
-import httpx2
 import openai
 import pytest
 
-from helpers.agents import Narrow, Scripted, agent, ask, played
+from helpers.agents import SECONDS, Narrow, Scripted, Waiting, agent, ask, claude, played, post
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
 from helpers.scripted import ScriptedEngine
 from helpers.tiny import tiny_model
@@ -27,8 +26,6 @@ from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.policy import LanguagePolicy
 
 UNREAD = ("messages.reasoning_content",)
-SECONDS = 60.0
-"""Time limits here: a busy machine changes no result."""
 TEMPLATE = (
     "{% if tools %}<|system|>{% for tool in tools %}{{ tool | tojson }}{% endfor %}<|end|>"
     "{% endif %}{% for message in messages %}"
@@ -52,16 +49,6 @@ def call(word: str) -> str:
 
 
 SAYS = (f"{THOUGHT}I look.{call(WORDS[0])}{call(WORDS[1])}", "Both are there.", "Yes.")
-
-
-def claude(client: Any, **options: Any) -> anthropic.AsyncAnthropic:
-    """Anthropic's client for the endpoint of an episode's client."""
-    address = str(client.base_url).removesuffix("/v1/")
-    own = anthropic.DefaultAsyncHttpxClient(trust_env=False)
-    settings = {"max_retries": 0, "timeout": SECONDS, **options}
-    return anthropic.AsyncAnthropic(
-        base_url=address, api_key=client.api_key, http_client=own, **settings
-    )
 
 
 async def in_chat(client: Any, streams: bool) -> list[str]:
@@ -227,16 +214,6 @@ def run(solve: Any, *says: str, policy: Any = None, **options: Any) -> Trajector
     return trajectory
 
 
-async def post(client: Any, path: str, body: Any, **headers: str) -> httpx2.Response:
-    """A request of a client of nobody's, with OpenAI's or Anthropic's header for its key."""
-    key = {"authorization": f"Bearer {client.api_key}"}
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    async with httpx2.AsyncClient(trust_env=False, timeout=SECONDS) as own:
-        return await own.post(
-            f"{client.base_url}{path}", content=content, headers={**key, **headers}
-        )
-
-
 def test_an_answer_that_is_cut_and_what_is_ignored_are_named_in_every_dialect() -> None:
     class Cut(Scripted):
         def respond(self, episodes: Any, seeds: Any) -> Any:
@@ -373,18 +350,6 @@ def test_errors_have_the_form_of_their_dialect() -> None:
         return True
 
     assert len(run(solve, policy=Narrow()).steps) == 1
-
-
-class Waiting(Scripted):
-    """A policy that answers when the program lets it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go = threading.Event()
-
-    def respond(self, episodes: Any, seeds: Any) -> Any:
-        assert self.go.wait(SECONDS)
-        return super().respond(episodes, seeds)
 
 
 def test_retries_of_a_timed_out_client_are_one_step() -> None:

@@ -12,7 +12,7 @@ import httpx2
 import openai
 import pytest
 
-from helpers.agents import Scripted, agent, ask, played, said
+from helpers.agents import Waiting, agent, ask, played, said
 from rlanything.domains.calls import Said
 from rlanything.records import Task
 from rlanything_agent.asked import Asked, Denial
@@ -24,18 +24,6 @@ from rlanything_agent.conversation import (
     Sent,
 )
 from rlanything_agent.dialects.chat import ChatCompletions
-
-
-class Waiting(Scripted):
-    """A policy that answers when the program lets it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go = threading.Event()
-
-    def respond(self, episodes: Any, seeds: Any) -> Any:
-        assert self.go.wait(20)
-        return super().respond(episodes, seeds)
 
 
 def run(solve: Any, *says: str) -> Any:

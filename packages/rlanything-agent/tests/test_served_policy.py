@@ -19,6 +19,7 @@ from helpers.agents import Bridge, said
 from rlanything.domains.base import Episode
 from rlanything.domains.requests import PromptTokens, RequestsRefused
 from rlanything.records import Completion
+from rlanything_agent import late
 from rlanything_agent.serving import episodes as remembering
 from rlanything_agent.serving.app import Keys, PolicyApi
 from rlanything_agent.serving.episodes import Update
@@ -26,6 +27,7 @@ from rlanything_agent.serving.journal import Journal, JournalError
 from rlanything_agent.serving.service import PolicyService, ServiceSettings
 
 OPENING = "Guess a number."
+SIGN = ": keep-alive\n\n"
 
 
 class Fake:
@@ -219,6 +221,20 @@ def test_a_request_sent_again_has_the_same_answer(tmp_path: Path) -> None:
         retry = service.ask([user(OPENING)], **{"x-stainless-retry-count": "2"})
         assert retry.json() == first.json()
         assert service.ask([user(OPENING)]).json()["id"] == "chatcmpl-2"
+
+
+def test_a_late_stream_has_its_headers_as_comments_and_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late, "SECONDS", 0.0)
+    body = {"model": "m", "messages": [user(OPENING)], "stream": True}
+    with served(tmp_path) as service:
+        texts = [service.client.post("/v1/chat/completions", json=body).text for _ in range(2)]
+        for number, text in enumerate(texts):
+            comments, _, events = text.replace(SIGN, "").partition("data: ")
+            assert ": x-rlanything-version: 0\n\n: x-rlanything-episode: " in comments
+            assert f'"chatcmpl-{number}"' in events, "the second is a request of its own"
+        assert service.end("chatcmpl-1", 1)["taken"] == ["chatcmpl-1"]
 
 
 def test_a_response_can_be_continued_after_a_kill(tmp_path: Path) -> None:

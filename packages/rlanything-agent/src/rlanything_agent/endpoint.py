@@ -33,6 +33,7 @@ from rlanything_agent.dialects.chat import ChatCompletions
 from rlanything_agent.dialects.messages import AnthropicMessages
 from rlanything_agent.dialects.responses import Responses
 from rlanything_agent.helpers import Helpers
+from rlanything_agent.late import OWN_HEADERS, LateStream, unless_gone
 
 DIALECTS: tuple[type[Dialect], ...] = (ChatCompletions, AnthropicMessages, Responses)
 MOST_BYTES = 8 * 2**20
@@ -118,7 +119,7 @@ class Api(ABC):
         if not isinstance(asked, Asked):
             path = request.url.path.removeprefix("/v1")
             helping = door.helpers.answer(asked["model"], path, asked, door.models)
-            return await _unless_gone(request, helping)
+            return await unless_gone(request, helping)
         headers = request.headers
         body = hashlib.sha256(f"{request.url.path}\n".encode())
         body.update(data)
@@ -127,8 +128,27 @@ class Api(ABC):
             headers.get("idempotency-key", ""),
             headers.get("x-stainless-retry-count", "0") != "0",
         )
-        replying = _replied(door.policy, dialect, asked, sent, headers.keys())
-        return await _unless_gone(request, replying)
+        replying = self._replied(request, door, dialect, asked, sent)
+        late = None
+        if asked.stream:
+            known = _ignored(dialect.ignored(asked, (), headers.keys()))
+            late = partial(LateStream, dialect=dialect, asked=asked, headers=known)
+        return await unless_gone(request, replying, late)
+
+    async def _replied(
+        self, request: Request, door: Door, dialect: Dialect, asked: Asked, sent: Sent
+    ) -> Response:
+        """Returns the reply to a request to the policy. Raises `Denial`."""
+        names = request.headers.keys()
+        if asked.count_only:
+            body = dialect.count(await door.policy.count(asked, sent))
+            return json_reply(body, headers=_ignored(dialect.ignored(asked, (), names)))
+        answers = await door.policy.ask(asked, sent)
+        ignored = _ignored(dialect.ignored(asked, answers, names))
+        if asked.stream:
+            content = dialect.events(asked, answers)
+            return Response(content, media_type="text/event-stream", headers=ignored)
+        return json_reply(dialect.reply(asked, answers), headers=ignored)
 
 
 class AgentEndpoint(Api):
@@ -229,45 +249,13 @@ def endpoint() -> AgentEndpoint:
     return AgentEndpoint()
 
 
-async def _replied(
-    policy: Asking, dialect: Dialect, asked: Asked, sent: Sent, names: Sequence[str]
-) -> Response:
-    """Returns the reply to a request. `names`: of its headers."""
-    if asked.count_only:
-        body = dialect.count(await policy.count(asked, sent))
-        return json_reply(body, headers=_ignored(dialect.ignored(asked, (), names)))
-    answers = await policy.ask(asked, sent)
-    headers = _ignored(dialect.ignored(asked, answers, names))
-    if asked.stream:
-        content = dialect.events(asked, answers)
-        return Response(content, media_type="text/event-stream", headers=headers)
-    return json_reply(dialect.reply(asked, answers), headers=headers)
-
-
 def _ignored(said: str) -> dict[str, str]:
-    return {"x-rlanything-ignored": said} if said else {}
+    return {f"{OWN_HEADERS}ignored": said} if said else {}
 
 
 def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     # In ASCII: requests may contain halves of characters, which UTF-8 cannot encode.
     return Response(json.dumps(body), status, headers, media_type="application/json")
-
-
-async def _unless_gone(request: Request, answering: Awaitable[Response]) -> Response:
-    """Returns the answer, or stops waiting for it if the client disconnects."""
-    answer = asyncio.ensure_future(answering)
-    gone = asyncio.ensure_future(_hung_up(request))
-    try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return await answer if answer.done() else Response(status_code=499)
-    finally:
-        answer.cancel()
-        gone.cancel()
-
-
-async def _hung_up(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def body_of(request: Request, most: int) -> bytes:

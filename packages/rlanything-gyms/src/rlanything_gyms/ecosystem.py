@@ -32,6 +32,7 @@ from rlanything.seeds import derive
 SPLITS = ("train", "tune", "in_domain", "ood")
 SEEDS_PER_SPLIT = 2**24
 """Seeds per split. All splits together stay below 2**32, NumPy's limit for a seed."""
+NO_ACTION = f"There is no action in this: write {TextDomain.action_marker} and one action."
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,7 @@ class EcosystemEnvironment:
 
     def _turn(self, action: str | None) -> GameTurn:
         if action is None:
-            text = f"There is no action in this: write {TextDomain.action_marker} and one action."
-            return GameTurn(text, self._choices, valid=False)
+            return GameTurn(NO_ACTION, self._choices, valid=False)
         with self._randomness.used():
             return self._game.play(action)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,7 @@ from rlanything.records import Completion
 from rlanything.roles.judges.oracle import OracleJudge
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_gyms.ors import client
 from rlanything_gyms.ors.domain import OrsDomain
 from rlanything_gyms.serving.ors import OrsServer
 from rlanything_gyms.serving.sessions import Sessions
@@ -46,6 +49,8 @@ class FakeServer:
     """Results of successive calls."""
     calls: list[Any] = field(default_factory=list)
     deleted: int = 0
+    pinged: list[str] = field(default_factory=list)
+    """Sessions that were pinged."""
 
     def app(self) -> Starlette:
         methods = ["GET", "POST"]
@@ -58,6 +63,8 @@ class FakeServer:
             return await answered(self.results.pop(0), stream=True)
         if path == "delete":
             self.deleted += 1
+        if path == "ping":
+            self.pinged.append(request.headers["x-session-id"])
         usual: dict[str, Any] = {
             "health": {"status": "ok"},
             "list_environments": ["game"],
@@ -234,6 +241,33 @@ def test_a_server_that_fails_at_a_call_loses_only_that_episode(
     [crash] = rollouts.crashes
     assert said_of_it in crash.reason
     assert "\n" not in str(crash)
+
+
+def test_a_session_is_pinged_while_the_policy_waits_for_its_turn(
+    fake: FakeServer, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PING_SECONDS", 0.02)
+    fake.results = [result(reward=1.0, finished=True)]
+    fake.answers["ping"] = 404  # as of a server that is still making its environment
+    playing = domain(url)
+    environment = playing.environment()
+    environment.reset(playing.tasks("train", 1, 0)[0])
+    while len(fake.pinged) < 3:
+        time.sleep(0.02)
+    assert environment.step(call("go")).outcome == 1
+    no_more_pings()
+    assert set(fake.pinged) == {"s"}
+    pinged = len(fake.pinged)
+    monkeypatch.setattr(client, "_MOST_PINGS", 2)
+    environment.reset(playing.tasks("train", 1, 0)[0])
+    no_more_pings()
+    assert len(fake.pinged) == pinged + 2, "a session that nobody uses is left alone"
+    environment.close()
+
+
+def no_more_pings() -> None:
+    while any(thread.name == client.PINGING for thread in threading.enumerate()):
+        time.sleep(0.02)
 
 
 def test_a_server_or_session_that_is_gone_counts_neither_way(fake: FakeServer, url: str) -> None:

@@ -30,6 +30,8 @@ class Dialect(ABC):
     """Name of the field with the conversation."""
     headers: ClassVar[tuple[str, ...]] = ()
     """Request headers that ask for features, all without effect."""
+    sign_of_life: ClassVar[bytes] = b": keep-alive\n\n"
+    """Sent in a stream that has no answer yet."""
     renamed: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """This API's names of fields that the policy did not see."""
 
@@ -44,6 +46,10 @@ class Dialect(ABC):
     @abstractmethod
     def events(self, asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
         """Returns the events of a streamed reply. Each answer is sent once it is complete."""
+
+    @abstractmethod
+    def failed(self, asked: Asked, refusal: Denial) -> bytes:
+        """Returns the events of a stream that has begun and is refused after all."""
 
     def count(self, tokens: int) -> Body:
         """Returns the body of a reply with the number of tokens of a prompt."""

@@ -143,6 +143,9 @@ class ChatCompletions(Dialect):
         events = [json.dumps(finite_json(chunk)) for chunk in chunks]
         return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"]).encode()
 
+    def failed(self, asked: Asked, refusal: Denial) -> bytes:
+        return f"data: {json.dumps(self.error(refusal))}\n\n".encode()
+
 
 def _refuse_formats(given: Mapping[str, Any]) -> None:
     kind = given.get("response_format", {"type": "text"})

@@ -83,6 +83,7 @@ class AnthropicMessages(Dialect):
     counting_path = "/v1/messages/count_tokens"
     prompt = "messages"
     headers = ("anthropic-beta",)
+    sign_of_life = named_events([{"type": "ping"}])
     renamed = MappingProxyType({"messages.reasoning_content": "messages.content.thinking"})
 
     def read(self, body: Any, images: bool, count_only: bool = False) -> Asked:
@@ -149,6 +150,9 @@ class AnthropicMessages(Dialect):
         end = {"stop_reason": body["stop_reason"], "stop_sequence": None}
         events.append({"type": "message_delta", "delta": end, "usage": usage})
         return named_events([*events, {"type": "message_stop"}])
+
+    def failed(self, asked: Asked, refusal: Denial) -> bytes:
+        return named_events([self.error(refusal)])
 
     def count(self, tokens: int) -> Body:
         return {"input_tokens": tokens}

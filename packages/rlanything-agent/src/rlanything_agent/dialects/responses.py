@@ -232,6 +232,26 @@ class Responses(Dialect):
         events.append({"type": f"response.{body['status']}", "response": body})
         return named_events({**e, "sequence_number": i} for i, e in enumerate(events))
 
+    def failed(self, asked: Asked, refusal: Denial) -> bytes:
+        error = self.error(refusal)["error"]
+        response = {
+            "id": "resp_failed",
+            "object": "response",
+            "created_at": 0,
+            "status": "failed",
+            "error": {"code": error["code"], "message": error["message"]},
+            "incomplete_details": None,
+            "model": asked.model,
+            "output": [],
+            "usage": None,
+        }
+        # OpenAI's client reads the first, Codex the second.
+        ends = [
+            {**error, "type": "error", "error": error},
+            {"type": "response.failed", "response": response},
+        ]
+        return named_events({**e, "sequence_number": i} for i, e in enumerate(ends))
+
     def count(self, tokens: int) -> Body:
         return {"object": "response.input_tokens", "input_tokens": tokens}
 

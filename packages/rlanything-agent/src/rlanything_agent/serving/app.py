@@ -20,9 +20,11 @@ from rlanything.serving.address import names_loopback
 from rlanything.strict_json import read_json
 from rlanything_agent.asked import Asked, Denial
 from rlanything_agent.conversation import PolicyAnswer, Sent
+from rlanything_agent.dialects.base import Dialect
 from rlanything_agent.dialects.responses import Responses
 from rlanything_agent.endpoint import DIALECTS, Api, Door, body_of, json_reply
 from rlanything_agent.helpers import Helpers
+from rlanything_agent.late import OWN_HEADERS
 from rlanything_agent.serving.episodes import Answered
 from rlanything_agent.serving.service import Outcome, PolicyService
 
@@ -106,13 +108,15 @@ class PolicyApi(Api):
         request.state.caller = caller = _Caller(self._service, name, teaches)
         return Door("", caller, (MODEL,), self._helpers, False, self._dialects, any_name=True)
 
-    async def _answer(self, request: Request, number: int, count_only: bool = False) -> Response:
+    async def _replied(
+        self, request: Request, door: Door, dialect: Dialect, asked: Asked, sent: Sent
+    ) -> Response:
         """Returns the reply, with the version and the episode in its headers."""
-        response = await super()._answer(request, number, count_only)
+        response = await super()._replied(request, door, dialect, asked, sent)
         exchange: Answered | None = request.state.caller.exchange
         if exchange is not None:
-            response.headers["x-rlanything-version"] = str(exchange.version)
-            response.headers["x-rlanything-episode"] = exchange.episode.name
+            response.headers[f"{OWN_HEADERS}version"] = str(exchange.version)
+            response.headers[f"{OWN_HEADERS}episode"] = exchange.episode.name
             response.background = BackgroundTask(self._service.heard, exchange)
         return response
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,13 @@ T = TypeVar("T")
 _RESUMED = 3
 """Retries of a call whose connection breaks after it began."""
 _PAUSE_SECONDS = 0.5
+PING_SECONDS = 10.0
+"""Time between pings of a session, as in the standard's own client."""
+PINGING = "ors-ping"
+"""Name of the threads that ping."""
+_MOST_PINGS = 360
+"""Pings after the last call, of an hour: an episode that `loop.max_steps` cuts off keeps its
+session until the next one begins."""
 
 
 class _Part(BaseModel):
@@ -96,6 +105,10 @@ class OrsClient:
         self._inside = f"/{place.environment}"
         self._name = place.environment
         self._session: str | None = None
+        self._left = threading.Event()
+        """Set once the session has ended."""
+        self._pings = 0
+        """Number of pings since the last call."""
 
     def close(self) -> None:
         """Ends the session and the connections. Never raises."""
@@ -121,6 +134,9 @@ class OrsClient:
         self.leave()
         until = self._server.limit()
         self._session = self._named(until)
+        self._pings, self._left = 0, threading.Event()
+        session = self._session, self._left
+        threading.Thread(target=self._ping, args=session, name=PINGING, daemon=True).start()
         body = {"env_name": self._name, "split": split, "index": index}
         self._asked("POST", "/create", object, body, until)
         blocks = self._asked("GET", f"{self._inside}/prompt", list[_Block], None, until)
@@ -130,6 +146,7 @@ class OrsClient:
         """Returns the result of a call. A call whose connection breaks after it began is
         asked for again, which does not repeat it. Raises `FailedCall`, and `HttpFault`."""
         until = self._server.limit()
+        self._pings = 0
         body: dict[str, Any] = {"name": tool, "input": dict(arguments)}
         events: list[tuple[str, str]] = []
         for attempt in range(_RESUMED + 1):
@@ -149,6 +166,7 @@ class OrsClient:
 
     def leave(self) -> None:
         """Ends the session. Never raises."""
+        self._left.set()
         if self._session is not None:
             for path in ("/delete", "/delete_session"):
                 try:
@@ -161,6 +179,17 @@ class OrsClient:
     def alive(self) -> bool:
         """Whether the server still answers."""
         return self._server.healthy("/health")
+
+    def _ping(self, session: str, left: threading.Event) -> None:
+        """Keeps a session alive while the policy waits for its turn."""
+        while not left.wait(PING_SECONDS) and self._pings < _MOST_PINGS:
+            self._pings += 1
+            until = time.monotonic() + min(PING_SECONDS, self._server.seconds)
+            # The next call tells what is wrong; a closed client is a RuntimeError as well.
+            with contextlib.suppress(RuntimeError):
+                headers = {"X-Session-ID": session}
+                for _ in self._server.parts("POST", "/ping", None, headers, until):
+                    pass
 
     def _named(self, until: float) -> str:
         events: list[tuple[str, str]] = []

@@ -1,8 +1,10 @@
-"""The textarena domain: any TextArena game, alone or against an opponent that does not learn."""
+"""The textarena domain: any TextArena game, alone or against an opponent that does not learn, from
+one seat or from each in turn."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -42,11 +44,11 @@ class TextArenaDomain(EcosystemDomain):
         opponent: CodeName | FrozenModelOptions | Opponent | None = None
         """Player of the other seats: `random` (any move that the game offers, else one of
         `actions`), `module:function` of the text that a player sees, or a frozen model `{url,
-        model, key_variable}`; None: a game for one."""
+        model, decoding, key_variable}`; None: a game for one."""
         players: int | None = None
         """Number of players; None: 1, or 2 with an opponent."""
-        seat: int = 0
-        """The policy's seat."""
+        seat: int | Literal["alternate"] = 0
+        """The policy's seat; `alternate`: each seat in as many tasks as the others."""
         win_at: Any = 1.0
         """Reward from which a game is won."""
         actions: Sequence[Any] | str | None = None
@@ -67,24 +69,27 @@ class TextArenaDomain(EcosystemDomain):
                 "be won; raise win_at, or leave horizon out"
             )
         players = (1 if opponent is None else 2) if players is None else players
+        self._seats = range(players) if seat == "alternate" else (seat,)
         for name, value, least in (
             ("players", players, 1),
-            ("seat", seat, 0),
+            ("seat", min(self._seats, default=0), 0),
             ("error_allowance", error_allowance, 0),
         ):
             if value < least:
                 raise DomainError(f"{name} is {value!r:.80}: write a number from {least} on")
         if players > 1 and opponent is None:
             raise DomainError(f"players is {players}: name an opponent, who plays the others")
-        if seat >= players:
+        if seat == "alternate" and players == 1:
+            raise DomainError("seat is alternate, of 1: name an opponent, or leave seat out")
+        if max(self._seats) >= players:
             raise DomainError(f"seat is {seat}, of {players}: seats are counted from 0")
         self._kwargs = chosen.kwargs
         self._settings = TextArenaSettings(
             players=players,
-            seat=seat,
             error_allowance=error_allowance,
             actions=_actions(chosen.actions),
             opponent=opponent_of(opponent),
+            prompt=self.policy_prompt,
         )
         for settings in self.all_settings(chosen.kwargs):
             game = make_game(self._name, settings, players, 0)
@@ -97,12 +102,25 @@ class TextArenaDomain(EcosystemDomain):
         if isinstance(self._settings.actions, tuple):
             self._instruction += f"\n{actions_line(self._settings.actions)}"
 
+    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
+        """Returns tasks as for all domains of this kind. All episodes of a task have one seat."""
+        drawn = super().tasks(split, count, seed)
+        return [self._seated(task, number % len(self._seats)) for number, task in enumerate(drawn)]
+
     def environment(self) -> EcosystemEnvironment:
         def kwargs_of(task: Task) -> Mapping[str, Any]:
             return self.settings(task.data, self._kwargs)
 
         make = partial(make_game, self._name)
         return EcosystemEnvironment(TextArenaGame(make, kwargs_of, self._settings), self._rules)
+
+    def _seated(self, task: Task, turn: int) -> Task:
+        """Returns a task in one of the policy's seats; with several, its kind says which."""
+        seat = self._seats[turn]
+        task = replace(task, data={**task.data, "seat": seat})
+        if len(self._seats) == 1:
+            return task
+        return replace(task, id=f"{task.id}-seat-{seat}", kind=f"{task.kind}, seat {seat}")
 
 
 def _actions(actions: Any) -> tuple[str, ...] | Literal["listed"] | None:

@@ -6,20 +6,28 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import nltk
 
 from rlanything.domains.base import DomainError, EpisodeError
+from rlanything.domains.text import TextDomain
 from rlanything.domains.winning import BadReward
-from rlanything.records import Task
-from rlanything_gyms.ecosystem import GameTurn, silenced
-from rlanything_gyms.textarena.opponents import Opponent, OpponentGone, listed_moves
+from rlanything.records import Completion, Messages, Step, Task
+from rlanything_gyms.ecosystem import NO_ACTION, GameTurn, silenced
+from rlanything_gyms.textarena.opponents import (
+    FrozenPolicy,
+    OpponentGone,
+    Player,
+    listed_moves,
+)
 
 MOST_MOVES = 1000
 """Consecutive opponents' moves after which a game counts as one without a policy turn."""
+_MOST_ANSWERS = 3
+"""Consecutive answers of a copy of the policy, without a move in them, that end a game."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +35,13 @@ class TextArenaSettings:
     """Options that the games need."""
 
     players: int
-    seat: int
     error_allowance: int
     actions: tuple[str, ...] | Literal["listed"] | None
     """`listed`: the moves that the game offers in brackets at each turn."""
-    opponent: Opponent | Literal["random"] | None
+    opponent: Player | None
     """`random`: any of the moves that the game offers it, else of `actions`."""
+    prompt: Callable[[Task, Sequence[Step], str], Messages]
+    """The policy's prompt, which its copies get as well."""
 
     @property
     def needs_offers(self) -> bool:
@@ -87,17 +96,23 @@ class TextArenaGame:
         self._game: Any = None
         self._inner: Any = None
         """The game without its wrappers, which repeat the whole history at every move."""
-        self._task_id = ""
+        self._task = Task("", "")
+        self._seat = 0
+        """The policy's seat in this episode."""
         self._seen: dict[int, str] = {}
         """All text that each of the others has seen."""
+        self._unread: dict[int, str] = {}
+        """Text that a copy of the policy has not answered yet, by player."""
+        self._steps: dict[int, list[Step]] = {}
+        """Moves of a copy of the policy, by player. The observation after the last is not in it."""
         self._said: dict[int, str] = {}
         """Text from the game itself, by player; text from players offers no moves."""
 
     def begin(self, task: Task) -> GameTurn:
         settings = self._settings
-        self._task_id = task.id
-        self._seen = {}
-        self._said = {}
+        self._task, self._seat = task, int(task.data["seat"])
+        self._seen, self._said = {}, {}
+        self._unread, self._steps = {}, {}
         self._game = self._make(self._kwargs_of(task), settings.players, int(task.data["seed"]))
         self._inner = self._game
         while hasattr(self._inner, "env"):
@@ -120,44 +135,65 @@ class TextArenaGame:
 
     def _turn(self, done: bool) -> GameTurn:
         """Lets the others move until it is the policy's turn or the game is over."""
-        settings = self._settings
         for _ in range(MOST_MOVES):
             state = self._inner.state
-            if done or state.current_player_id == settings.seat:
+            if done or state.current_player_id == self._seat:
                 return self._shown(done)
             player, messages = self._inner.get_observation()
-            _add(self._seen, player, self._told(messages, own=False))
+            _add(self._seen, player, self._told(messages, None))
+            _add(self._unread, player, self._told(messages, player))
             _add(self._said, player, _of_the_game(messages))
             done = self._step(self._opponents_move(player))
         raise RuntimeError(f"the others moved {MOST_MOVES} times in a row")
 
     def _opponents_move(self, player: int) -> str:
         settings = self._settings
-        if callable(settings.opponent):
-            try:
+        try:
+            if isinstance(settings.opponent, FrozenPolicy):
+                return self._copys_move(settings.opponent, player)
+            if callable(settings.opponent):
                 return settings.opponent(self._seen[player])
-            except OpponentGone as fault:  # no move of the policy's can reach its server
-                raise EpisodeError(self._task_id, str(fault)) from fault
+        except OpponentGone as fault:  # no move of the policy's can reach its server
+            raise EpisodeError(self._task.id, str(fault)) from fault
         named = settings.actions if isinstance(settings.actions, tuple) else ()
         moves = listed_moves(self._said[player]) or named
         if not moves:
-            raise EpisodeError(self._task_id, f"the game offers player {player} no moves to draw")
+            raise EpisodeError(self._task.id, f"the game offers player {player} no moves to draw")
         return random.choice(moves)
 
+    def _copys_move(self, copy: FrozenPolicy, player: int) -> str:
+        """Returns the move of a copy of the policy, which is asked as the policy would be in its
+        seat."""
+        steps = self._steps.setdefault(player, [])
+        for _ in range(_MOST_ANSWERS):
+            seen = self._unread.pop(player, NO_ACTION)
+            if steps:
+                steps[-1] = replace(steps[-1], next_observation=seen)
+            chat = self._settings.prompt(self._task, steps, seen)
+            response = copy.respond(chat, self._choices(player))
+            action = TextDomain.action_in(response)
+            steps.append(Step(seen, Completion.unsampled(response), action, True, ""))
+            if action is not None:
+                return action
+        reason = f"the copy of the policy in seat {player} gave {_MOST_ANSWERS} answers without a"
+        raise EpisodeError(
+            self._task.id, f"{reason} move: serve one that writes {TextDomain.action_marker} MOVE"
+        )
+
     def _shown(self, done: bool) -> GameTurn:
-        seat = self._settings.seat
+        seat = self._seat
         state = self._inner.state
         messages = state.observations[seat]
         state.observations[seat] = []
         _add(self._said, seat, _of_the_game(messages))
-        text = self._told(messages, own=True)
+        text = self._told(messages, seat)
         valid = not _complained(messages)
         if not done:
-            return GameTurn(text, self._choices(), valid=valid)
+            return GameTurn(text, self._choices(seat), valid=valid)
         rewards, info = self._game.close()
         for player, ended in (info or {}).items():
             if player != seat and ended.get("invalid_move"):
-                raise EpisodeError(self._task_id, _forfeit(player, ended.get("reason")))
+                raise EpisodeError(self._task.id, _forfeit(player, ended.get("reason")))
         own = (info or {}).get(seat, {})
         if not isinstance(rewards, Mapping) or seat not in rewards:
             raise BadReward(f"it ended with rewards {rewards!r:.80}, and none for seat {seat}")
@@ -165,24 +201,21 @@ class TextArenaGame:
         valid = valid and not own.get("invalid_move")
         return GameTurn(text or "The game is over.", None, rewards[seat], True, valid=valid)
 
-    def _choices(self) -> tuple[str, ...] | None:
+    def _choices(self, player: int) -> tuple[str, ...] | None:
         actions = self._settings.actions
-        if actions != "listed":
-            return actions
-        return listed_moves(self._said[self._settings.seat]) or None
+        return actions if actions != "listed" else listed_moves(self._said[player]) or None
 
-    def _told(self, messages: Any, own: bool) -> str:
-        """Returns messages as text. `own`: for the policy, whose own moves are in its
-        transcript."""
+    def _told(self, messages: Any, reader: int | None) -> str:
+        """Returns messages as text. `reader`: the player in whose transcript its own moves are
+        already; None: none has a transcript."""
         from textarena import GAME_ID, ObservationType
 
-        settings = self._settings
         roles = self._inner.state.role_mapping
-        mine = {settings.seat, *([GAME_ID] if settings.players == 1 else [])}
+        own = {reader, *([GAME_ID] if self._settings.players == 1 else [])}
         lines = [
             text if sender == GAME_ID else f"{roles.get(sender, f'Player {sender}')}: {text}"
             for sender, text, kind in messages
-            if not (own and kind == ObservationType.PLAYER_ACTION and sender in mine)
+            if not (reader is not None and kind == ObservationType.PLAYER_ACTION and sender in own)
         ]
         return "\n".join(lines).strip()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
 
 from rlanything.domains.base import DomainError, EndpointOptions
 from rlanything.domains.registry import named_function
+from rlanything.records import Messages
 
 Opponent = Callable[[str], str]
 """A function of all text that a player has seen; returns its move."""
@@ -31,14 +32,17 @@ class FrozenModelOptions(EndpointOptions):
 
     model: str
     """Name of the model at the endpoint."""
+    decoding: Literal["choices", "free"] | None = None
+    """For a copy of the policy that `rlanything serve-policy` serves: its `policy.decoding`. It is
+    asked as the policy is, and answers `thought > move`. None: any model, asked for its move
+    alone."""
 
 
-def opponent_of(
-    named: str | FrozenModelOptions | Opponent | None,
-) -> Opponent | Literal["random"] | None:
+def opponent_of(named: str | FrozenModelOptions | Opponent | None) -> Player | None:
     """Returns the opponent in a recipe, or None. Raises `DomainError`."""
     if isinstance(named, FrozenModelOptions):
-        return FrozenModel(named.url, named.model, named.key_variable)
+        kind = FrozenModel if named.decoding is None else FrozenPolicy
+        return kind(named)
     if not isinstance(named, str) or named == "random":
         return named
     if ":" not in named:
@@ -63,35 +67,55 @@ class OpponentGone(RuntimeError):
     """An opponent's model that cannot be reached; one line that ends with the remedy."""
 
 
-class FrozenModel:
-    """A model behind an OpenAI-compatible endpoint, which sees its own side of the game."""
+class _Endpoint:
+    """A model behind an OpenAI-compatible endpoint."""
 
-    def __init__(self, url: str, model: str, key_variable: str | None = None) -> None:
-        self._url = url
-        self._model = model
-        self._key_variable = key_variable
+    def __init__(self, options: FrozenModelOptions) -> None:
+        self._options = options
 
-    def __call__(self, seen: str) -> str:
-        """Returns the model's move. Raises `OpponentGone`."""
+    def _answer(self, messages: Any, **more: Any) -> str:
+        """Returns the model's answer. Raises `OpponentGone`."""
         import openai
 
-        key = os.environ.get(self._key_variable or "", "none")
-        messages: Any = [
-            {"role": "system", "content": _SYSTEM},
-            {"role": "user", "content": seen},
-        ]
+        url, variable = self._options.url, self._options.key_variable
+        key = os.environ.get(variable or "", "none")
         with openai.OpenAI(
-            base_url=self._url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES
+            base_url=url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES
         ) as client:
             try:
                 answer = client.chat.completions.create(
-                    model=self._model, messages=messages, temperature=0.0
+                    model=self._options.model, messages=messages, **more
                 )
             except (
                 openai.APIConnectionError,
                 openai.InternalServerError,
                 openai.RateLimitError,
             ) as fault:
-                reason = f"the opponent's model at {self._url} gives no move ({fault})"
+                reason = f"the opponent's model at {url} gives no move ({fault})"
                 raise OpponentGone(f"{' '.join(reason.split()):.300}: see to its server") from fault
         return (answer.choices[0].message.content or "").strip()
+
+
+class FrozenModel(_Endpoint):
+    """A model that sees its own side of the game and is asked for its move alone."""
+
+    def __call__(self, seen: str) -> str:
+        """Returns the model's move. Raises `OpponentGone`."""
+        chat = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": seen}]
+        return self._answer(chat, temperature=0.0)
+
+
+class FrozenPolicy(_Endpoint):
+    """A copy of the policy, asked with the policy's own prompt; it samples as its server does."""
+
+    def respond(self, chat: Messages, choices: Sequence[str] | None) -> str:
+        """Returns its whole answer. Raises `OpponentGone`."""
+        messages = [{"role": each.role, "content": each.content} for each in chat]
+        if choices is None or self._options.decoding == "free":
+            return self._answer(messages)
+        listed = {"structured_outputs": {"choice": list(choices)}}
+        return self._answer(messages, extra_body=listed)
+
+
+Player: TypeAlias = Opponent | FrozenPolicy | Literal["random"]
+"""The player in one of the other seats."""

@@ -30,7 +30,7 @@ from rlanything_gyms.tools.methods import (
 )
 from rlanything_gyms.tools.reward import Played, RewardFunction, check_reward, reward_for
 from rlanything_gyms.tools.rows import opening
-from rlanything_gyms.tools.servers import ServersSettings
+from rlanything_gyms.tools.servers import McpFault, ServersSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class ToolsEnvironment(CallingEnvironment):
         try:
             with self._randomness.used():
                 reward = reward_for(played, self._settings.reward)
-        except EpisodeError:
+        except (EpisodeError, McpFault):
             raise
         except BadReward as fault:
             raise self._fault(str(fault)) from None

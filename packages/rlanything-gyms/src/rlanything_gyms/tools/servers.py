@@ -26,6 +26,16 @@ except OSError as fault:
 """
 
 
+class McpFault(RuntimeError):
+    """A failure of a server; one line. In a call it ends the episode as an unexplained fault, which
+    a replay explains. `unreachable`: nothing answers at its address, which no call of this episode
+    brought about."""
+
+    def __init__(self, message: str, unreachable: bool = False) -> None:
+        super().__init__(message)
+        self.unreachable = unreachable
+
+
 class ServerOptions(DomainOptions):
     """One MCP server: a `command` to run for each episode, or a `url`."""
 

@@ -33,7 +33,7 @@ from referencing.exceptions import Unresolvable
 
 from rlanything.domains.base import EpisodeError
 from rlanything_gyms.tools.methods import Tool, ToolError, on_loop, said
-from rlanything_gyms.tools.servers import Address, ServerProgram, ServersSettings
+from rlanything_gyms.tools.servers import Address, McpFault, ServerProgram, ServersSettings
 from rlanything_gyms.tools.stdio import MOST_BYTES, RunningProgram, started, streams_of
 
 _MOST_TOOLS = 512
@@ -46,15 +46,6 @@ _LONGEST_NAME = 64
 # The SDK logs every fault with its traceback, and faults are reported in one line here.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 logging.getLogger("mcp").propagate = False
-
-
-class McpFault(RuntimeError):
-    """A failure of a server; one line. `unreachable`: nothing answers at its address, which no
-    call of this episode brought about."""
-
-    def __init__(self, message: str, unreachable: bool = False) -> None:
-        super().__init__(message)
-        self.unreachable = unreachable
 
 
 class Servers:
@@ -96,7 +87,7 @@ class Servers:
 
     def call(self, server: str, tool: str, arguments: Mapping[str, Any] | None = None) -> str:
         """Returns the result of a call as the policy would read it; for an error a text that begins
-        with `error: `. Raises `EpisodeError` if the server fails."""
+        with `error: `. Raises `McpFault` or `EpisodeError` if the server fails."""
         try:
             return self._called_on(server, tool, dict(arguments or {}))
         except ToolError as fault:
@@ -110,9 +101,9 @@ class Servers:
         try:
             return on_loop(connection.call(tool, arguments, left))
         except McpFault as fault:
-            # A call may have brought it about: failing must not pay.
-            lost = self._called and not fault.unreachable
-            raise EpisodeError(self._task_id, str(fault), lost=lost) from fault
+            if self._called and not fault.unreachable:
+                raise  # a call may have brought it about
+            raise EpisodeError(self._task_id, str(fault)) from fault
 
     def stop(self) -> list[str]:
         """Ends the sessions. Returns a line for each kind of request that was refused."""
