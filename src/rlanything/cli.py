@@ -18,9 +18,17 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+NEXT_STEPS = """\
+rlanything {version}: policy, judge and tasks learn from the same experience. Three next steps:
+
+  rlanything train guess            train a tiny policy and its judge, in about two minutes
+  rlanything recipes                list what else there is to train
+  rlanything new environment NAME   start an environment of your own
+
+`rlanything --help` lists all commands."""
+
 app = typer.Typer(
     cls=Commands,
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Closed-loop reinforcement learning: a policy, a generative judge and the environment's "
@@ -28,12 +36,16 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _main(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-) -> None: ...
+) -> None:
+    if context.invoked_subcommand is None:
+        for line in NEXT_STEPS.format(version=__version__).splitlines():
+            write_line(line)
 
 
 def main() -> None:
