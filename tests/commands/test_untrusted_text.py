@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
-import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
