@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("*.md", "docs/*.md", "docs/concepts/*.md", "packages/*/*.md", "benchmarks/*.md")
-SHOWN_AS_THEY_ARE = {".css", ".html", ".png", ".svg"}
+SHOWN_AS_THEY_ARE = {".css", ".html", ".js", ".png", ".svg"}
 SHAPE = re.compile(r"`[^`]*`|(?:\[\w+\])+")
 LINK = re.compile(r"\]\(([^()\s#]+)[^()\s]*\)|(?:src|href)=\"([^\"#]+)\"")
 
@@ -37,7 +37,7 @@ def on_files(files: Files, config: Any) -> Files:
     found = Files([file for file in files if file.src_dir != config.docs_dir])
     pages = [path for pattern in PAGES for path in sorted(ROOT.glob(pattern))]
     linked = {path for page in pages for path in _links(page)} - set(pages)
-    for path in [*pages, *sorted(linked), *sorted(ROOT.glob("docs/*.css"))]:
+    for path in [*pages, *sorted(linked), *sorted(ROOT.glob("docs/site.*"))]:
         name = path.relative_to(ROOT).as_posix()
         if path in pages or path.suffix in SHOWN_AS_THEY_ARE:
             found.append(File(name, str(ROOT), config.site_dir, config.use_directory_urls))
@@ -48,7 +48,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Returns the page with links to files that have a page of their own led to that page."""
+    """Returns the page with links to files that have a page of their own led to that page; pages
+    that say how to do something come before measurements in the search."""
+    if not page.file.src_uri.startswith("benchmarks/"):
+        page.meta.setdefault("search", {"boost": 3})
     here = (ROOT / page.file.src_uri).parent
 
     def led(match: re.Match[str]) -> str:
@@ -58,6 +61,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return match[0].replace(target, f"{target}.md")
 
     return LINK.sub(led, markdown)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Returns the page with a name for the search dialog and without headers that say nothing."""
+    named = output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
+    return named.replace("<th></th>", "<td></td>")
 
 
 def _commands() -> str:
