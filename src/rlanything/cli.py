@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlanything.commands.registry import Commands
+from rlanything.commands.registry import NEXT_STEPS, Commands
 from rlanything.terminal import warnings_as_lines, write_line, write_traceback
 from rlanything.version import __version__
 
@@ -17,15 +17,6 @@ def _version(wanted: bool) -> None:
         write_line(f"rlanything {__version__}")
         raise typer.Exit
 
-
-NEXT_STEPS = """\
-rlanything {version}: policy, judge and tasks learn from the same experience. Three next steps:
-
-  rlanything train guess            train a tiny policy and its judge, in about two minutes
-  rlanything recipes                list what else there is to train
-  rlanything new environment NAME   start an environment of your own
-
-`rlanything --help` lists all commands."""
 
 app = typer.Typer(
     cls=Commands,
@@ -44,7 +35,7 @@ def _main(
     ] = False,
 ) -> None:
     if context.invoked_subcommand is None:
-        for line in NEXT_STEPS.format(version=__version__).splitlines():
+        for line in NEXT_STEPS.splitlines():
             write_line(line)
 
 

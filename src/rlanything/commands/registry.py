@@ -19,6 +19,15 @@ from rlanything.terminal import literal
 
 ORDER = ("train", "resume", "eval", "recipes", "report", "tasks", "export", "new", "doctor")
 """The order in the help; commands of other packages follow alphabetically."""
+NEXT_STEPS = """\
+Policy, judge and tasks learn from the same experience. Three next steps:
+
+  rlanything train guess            train a tiny policy and its judge, in about two minutes
+  rlanything recipes                list what else there is to train
+  rlanything new environment NAME   start an environment of your own
+
+`rlanything --help` lists all commands."""
+"""The answer to `rlanything` without a command."""
 _UsageError: Any = typer.BadParameter.__mro__[2]
 """Typer's error for an invalid command line, which it does not export."""
 
