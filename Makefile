@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -394,6 +394,18 @@ $(VERIFIERS)/.installed:
 test-ecosystems: $(ECOSYSTEMS)/.installed $(VERIFIERS)/.installed ## environments of other libraries as they are, in environments of their own
 	RLANYTHING_VERIFIERS=$(CURDIR)/$(VERIFIERS)/bin/python $(ECOSYSTEMS)/bin/python -m pytest \
 	  tests/with_ecosystems
+
+# The site shows the help of every command, so its tools are on top of what is in .venv.
+DOCS := .venv-docs
+$(DOCS)/.installed: $(STAMP)
+	@echo "the tools of the site, in an environment on top of $(VENV)"
+	$(call over_venv,$(DOCS))
+	@$(DOCS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+	  mkdocs-material==9.8.2 'mkdocstrings[python]==1.0.8'
+	@touch $@
+
+docs: $(DOCS)/.installed ## build the site into site/: pages of the repository, checked, nothing loaded from elsewhere
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build
 
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over ten hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md

@@ -13,10 +13,10 @@ import pytest
 from helpers.paths import PACKAGES, ROOT, SOURCE
 from rlanything.config.shipped import shipped_files
 
-DOCUMENTATION = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *PACKAGES.glob("*/*.md")])
+DOCUMENTATION = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *PACKAGES.glob("*/*.md")])
 WRAPPED = [page for page in DOCUMENTATION if page.name != "transcript.md"]
 """All but the page that shows prompts as they are."""
-SCRIPTS = ("README.md", "docs/python.md", "docs/plugins.md")
+SCRIPTS = ("README.md", "docs/python.md", "docs/plugins.md", "docs/concepts/advantages.md")
 BLOCK = re.compile(r"(<!-- not run: .*-->\n)?```python\n(.*?)```", re.DOTALL)
 """A block of Python, and the comment before those that are shown only."""
 FILE = re.compile(r"# (\w+\.py)\n")
@@ -87,6 +87,34 @@ def test_links_to_headings_lead_to_one(page: Path) -> None:
         if anchor not in anchors((page.parent / other) if other else page)
     ]
     assert gone == []
+
+
+@pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_to_files_lead_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]+)(?:#[^)\s]+)?\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    named = set(re.findall(r"^ +- (?:.+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
+    pages = {page.relative_to(ROOT).as_posix() for page in DOCUMENTATION}
+    assert named == pages | {"docs/cli.md"}  # which only the site has
+
+
+def test_the_readme_has_at_most_150_lines_and_names_the_hardware_in_the_fifth() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 150
+    assert "CPU" in lines[4]
+    assert "GPU" in lines[4]
+
+
+@pytest.mark.parametrize("name", ["advantages", "exactness", "judge", "loop", "tasks"])
+def test_a_concept_has_one_picture_and_at_most_800_words(name: str) -> None:
+    page = ROOT / "docs" / "concepts" / f"{name}.md"
+    text = page.read_text(encoding="utf-8")
+    assert len(text.split()) <= 800
+    [picture] = re.findall(r"!\[[^\]]+\]\((\w+\.svg)\)", text)
+    assert (page.parent / picture).is_file()
 
 
 def anchors(page: Path) -> set[str]:

@@ -27,7 +27,7 @@ def python(folder: Path, *words: str) -> str:
 
 
 def test_the_first_command_trains(tmp_path: Path) -> None:
-    assert "next: `rlanything tasks" in python(
+    assert "next: `rlanything report run --open` opens the report" in python(
         tmp_path, "-m", "rlanything", "train", "guess", *FEW
     ).replace("\n", " ")
     assert (tmp_path / "run" / "report.html").is_file()

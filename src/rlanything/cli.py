@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlanything.commands.registry import Commands
+from rlanything.commands.registry import NEXT_STEPS, Commands
 from rlanything.terminal import warnings_as_lines, write_line, write_traceback
 from rlanything.version import __version__
 
@@ -20,7 +20,6 @@ def _version(wanted: bool) -> None:
 
 app = typer.Typer(
     cls=Commands,
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Closed-loop reinforcement learning: a policy, a generative judge and the environment's "
@@ -28,12 +27,16 @@ app = typer.Typer(
 )
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _main(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-) -> None: ...
+) -> None:
+    if context.invoked_subcommand is None:
+        for line in NEXT_STEPS.splitlines():
+            write_line(line)
 
 
 def main() -> None:

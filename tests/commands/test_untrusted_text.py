@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -107,12 +108,15 @@ def test_a_command_line_that_is_not_understood_gets_one_line(
     assert error.count("\n") == 1
 
 
-def test_no_arguments_are_answered_with_the_help(
+def test_no_arguments_are_answered_with_three_next_steps_that_exist(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    assert call(monkeypatch) == 2
+    assert call(monkeypatch) == 0
     out, err = capsys.readouterr()
-    assert "Usage" in out
+    steps = re.findall(r"^  rlanything (\w+) ", out, re.MULTILINE)
+    assert steps == ["train", "recipes", "new"]
+    assert set(steps) <= set(plugins.plugin_names("command"))
+    assert max(map(len, out.splitlines())) <= 100
     assert err == ""
 
 

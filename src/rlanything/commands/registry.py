@@ -30,6 +30,15 @@ ELSEWHERE = {
     "watch": "watch",
 }
 """Commands of this project's other packages, by the extra that installs them."""
+NEXT_STEPS = """\
+Policy, judge and tasks learn from the same experience. Three next steps:
+
+  rlanything train guess            train a tiny policy and its judge, in about two minutes
+  rlanything recipes                list what else there is to train
+  rlanything new environment NAME   start an environment of your own
+
+`rlanything --help` lists all commands."""
+"""The answer to `rlanything` without a command."""
 _UsageError: Any = typer.BadParameter.__mro__[2]
 """Typer's error for an invalid command line, which it does not export."""
 

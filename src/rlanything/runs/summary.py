@@ -315,7 +315,7 @@ def closing_lines(
         )
     lines += [warned.line() for warned in find_warnings(store.history(), store.roles())]
     lines.append(f"run: {directory} ({seconds / 60:.1f} min)")
-    following: list[str] = []
+    following = [f"`rlanything report {typed(directory)} --open` opens the report"]
     if adapted:
         following.append(f"`rlanything tasks {typed(directory)}` shows the rewritten tasks")
     if splits:
@@ -324,7 +324,7 @@ def closing_lines(
             resumed = f"rlanything.Trainer.resume({str(directory)!r}, domain=...)"
             again = f"{resumed}.evaluate({splits[-1]!r})"
         following.append(f"`{again}` plays fresh episodes")
-    return [*lines, f"next: {'; '.join(following)}"] if following else lines
+    return [*lines, f"next: {'; '.join(following)}"]
 
 
 def _growth_line(store: Store) -> list[str]:
