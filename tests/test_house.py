@@ -40,6 +40,7 @@ ROOMS = (
     "cluster",
     "roles",
     "evaluation",
+    "experience",
     "loop",
     "runs",
     "commands",

@@ -20,6 +20,7 @@ from rlanything.engines import shipped
 from rlanything.engines.base import Engine, Request, Sampling
 from rlanything.engines.hf.engine import embedded_engine
 from rlanything.engines.hf.model import LanguageModel, load_model
+from rlanything.experience import Experience
 from rlanything.learning.learner import Learner
 from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress
@@ -123,17 +124,19 @@ def a_loop(policy: Role, judge: Role) -> Iterator[Loop]:
     acting = Sampling(recipe.policy.temperature, recipe.policy.max_tokens)
     judging = Sampling(recipe.judges["judge"].temperature, recipe.judges["judge"].max_tokens)
     with EnvironmentPool(domain, {}, 0, 10.0) as environments:
+        pool = Pool(domain.tasks("train", recipe.loop.tasks, 0), 0.2, 0.8)
+        player = LanguagePolicy(policy.chat_model, domain, acting, "choices", 4)
+        quiet = Progress(Console(quiet=True))
         yield Loop(
             recipe=recipe,
             domain=domain,
-            pool=Pool(domain.tasks("train", recipe.loop.tasks, 0), 0.2, 0.8),
-            policy=LanguagePolicy(policy.chat_model, domain, acting, "choices", 4),
+            pool=pool,
+            experience=Experience(recipe, pool, player, environments, quiet),
             judges=JudgePanel({"judge": LLMJudge(judge.chat_model, domain, judging, 3)}),
             adapter=NoAdapter(),
             learners={"policy": Learner(policy.model, recipe.policy), "judge": Nudge(judge.model)},
             engines=(policy.engine, judge.engine),
-            environments=environments,
-            progress=Progress(Console(quiet=True)),
+            progress=quiet,
         )
 
 

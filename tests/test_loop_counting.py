@@ -12,6 +12,7 @@ from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import Episode, EpisodeError, Observation, StepResult
 from rlanything.domains.text import TextDomain
+from rlanything.experience import Experience
 from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress
 from rlanything.records import Completion, Sample, Task
@@ -90,17 +91,17 @@ def iterated(
         pool.record(root.id, root.id, parent)
         pool.propose(root.id, Candidate(candidate, "harder", parent, (), 0))
     with EnvironmentPool(domain, {}, 0, 10.0) as environments:
+        recipe, quiet = load_recipe(data), Progress(Console(quiet=True))
         loop = Loop(
-            recipe=load_recipe(data),
+            recipe=recipe,
             domain=domain,
             pool=pool,
-            policy=mute,
+            experience=Experience(recipe, pool, mute, environments, quiet),
             judges=JudgePanel({}),
             adapter=mute,
             learners={"policy": mute},
             engines=(),
-            environments=environments,
-            progress=Progress(Console(quiet=True)),
+            progress=quiet,
         )
         return pool, loop.iterate(1), mute
 

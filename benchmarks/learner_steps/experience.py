@@ -10,6 +10,7 @@ import numpy as np
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain
+from rlanything.experience import Experience
 from rlanything.loop import Loop
 from rlanything.progress import Progress
 from rlanything.records import Completion, Sample
@@ -47,16 +48,16 @@ def recorded(
     with EnvironmentPool(
         recipe.domain.name, recipe.domain.options, environment.workers, environment.timeout_seconds
     ) as environments:
+        pool = Pool(roots, recipe.curriculum.alpha_low, recipe.curriculum.alpha_high)
         Loop(
             recipe=recipe,
             domain=domain,
-            pool=Pool(roots, recipe.curriculum.alpha_low, recipe.curriculum.alpha_high),
-            policy=components.train_policy,
+            pool=pool,
+            experience=Experience(recipe, pool, components.train_policy, environments, progress),
             judges=components.judges,
             adapter=components.adapter,
             learners={"policy": policy, "judge": judge},
             engines=components.engines,
-            environments=environments,
             progress=progress,
         ).iterate(1)
     return policy.samples, judge.samples

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
 from rlanything.engines.base import Engine
+from rlanything.experience import Experience
 from rlanything.learning.base import Statistics, Updates
 from rlanything.progress import Progress
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest, propose
 from rlanything.roles.judges.panel import JudgePanel
-from rlanything.rollout.episodes import Agent, Episodes, RolloutRequest, Rollouts, rollout
-from rlanything.rollout.experience import Experience
+from rlanything.rollout.episodes import Rollouts
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped, shuffled
-from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
 
@@ -46,8 +43,6 @@ class IterationResult:
     """Samples of each role that learns, by its name."""
     statistics: dict[str, Statistics] = field(default_factory=dict)
     """Statistics of each role's update, by its name."""
-    max_staleness: int = 0
-    """`loop.max_staleness` of the recipe."""
 
     @property
     def trainable_groups(self) -> list[RolloutGroup]:
@@ -58,14 +53,14 @@ class IterationResult:
 
 @dataclass(slots=True)
 class Loop:
-    """The closed loop over objects: policy, judges, adapter, their learners, and the pool of tasks.
+    """The closed loop over objects: experience, judges, adapter, learners, and the pool of tasks.
 
     It gives engines the new weights after every update."""
 
     recipe: Recipe
     domain: Domain
     pool: Pool
-    policy: Agent
+    experience: Experience
     judges: JudgePanel
     """The judges; empty if training does not depend on scores."""
     adapter: Adapter
@@ -73,20 +68,15 @@ class Loop:
     """Learner of each role that learns, by its name."""
     engines: Sequence[Engine]
     """Engines of all models that run here, in particular of those that learn."""
-    environments: EnvironmentPool
     progress: Progress
-    _experience: Experience | None = None
-    """Rollouts under way across iterations, with `loop.max_staleness` above 0."""
 
     def iterate(self, iteration: int) -> IterationResult:
         """Runs one iteration; deterministic for the same iteration, pool and weights, unless
         `loop.max_staleness` is above 0."""
         for engine in self.engines:  # engines of a resumed run have empty caches, so these must too
             engine.sync_weights()
-        result = IterationResult(
-            iteration, self.recipe.acting, max_staleness=self.recipe.loop.max_staleness
-        )
-        scheduled, played = self._play(iteration)
+        result = IterationResult(iteration, self.recipe.acting)
+        scheduled, played = self.experience.collect(iteration)
         result.groups = self._judge(scheduled, played, result)
         self._resolve_candidates(scheduled, result)
         self._adapt_tasks(result)
@@ -94,82 +84,6 @@ class Loop:
         for engine in self.engines:
             engine.sync_weights()
         return result
-
-    def finish_episodes(self) -> None:
-        """Plays the episodes under way to their end, before others can use the environments."""
-        if self._experience is not None:
-            self._experience.finish()
-
-    def _schedule(self, iteration: int, count: int) -> list[ScheduledTask]:
-        """Returns the pending candidates and a sample of `count` active tasks, without those under
-        way."""
-        rng = np.random.default_rng(derive(self.recipe.seed, iteration, "tasks"))
-        sampled = self.pool.sample(count, rng)
-        pending = [s for s in self.pool.pending() if s.id not in self.pool.under_way]
-        return [
-            *(ScheduledTask(s.id, s.pending.task, True, iteration) for s in pending if s.pending),
-            *(ScheduledTask(s.id, s.active, False, iteration) for s in sampled),
-        ]
-
-    def _requests(self, scheduled: ScheduledTask) -> list[RolloutRequest]:
-        """Returns the rollouts of a task."""
-        seed, t, task = self.recipe.seed, scheduled.begun, scheduled.task
-        return [
-            RolloutRequest(f"{t}/{task.id}/{g}", task, derive(seed, t, task.id, g))
-            for g in range(self.recipe.loop.rollouts_per_task)
-        ]
-
-    def _play(self, iteration: int) -> tuple[list[ScheduledTask], Rollouts]:
-        """Plays the rollouts of this iteration."""
-        loop, environment = self.recipe.loop, self.recipe.environment
-        if loop.max_staleness:
-            return self._play_on(iteration)
-        scheduled = self._schedule(iteration, loop.tasks_per_iteration)
-        requests = [request for each in scheduled for request in self._requests(each)]
-        with self.progress.phase("rollouts", len(requests), "episodes") as advance:
-            played = rollout(
-                self.policy,
-                self.environments,
-                requests,
-                loop.max_steps,
-                environment.parallel_episodes,
-                advance,
-                environment.lockstep,
-            )
-        return scheduled, played
-
-    def _play_on(self, iteration: int) -> tuple[list[ScheduledTask], Rollouts]:
-        """Begins rollouts, and takes those groups that have ended, whenever they began; the last
-        iteration takes all."""
-        loop, under_way = self.recipe.loop, self.pool.under_way
-        if (experience := self._experience) is None:
-            parallel = self.recipe.environment.parallel_episodes
-            episodes = Episodes(
-                self.policy, self.environments, loop.max_steps, parallel, lockstep=False
-            )
-            self._experience = experience = Experience(episodes)
-            for slot, begun in under_way.items():  # of a resumed run
-                each = self._under_way(slot, begun)
-                experience.begin(each, self._requests(each))
-        active = sum(self.pool.slot(slot).pending is None for slot in under_way)
-        most = 1 + min(loop.max_staleness, loop.iterations - iteration)
-        count = max(0, most * loop.tasks_per_iteration - active)
-        for each in self._schedule(iteration, count):
-            under_way[each.slot] = iteration
-            experience.begin(each, self._requests(each))
-        oldest = iteration - (0 if iteration == loop.iterations else loop.max_staleness)
-        with self.progress.phase("rollouts", loop.tasks_per_iteration, "tasks") as advance:
-            taken, played = experience.take(loop.tasks_per_iteration, oldest, advance)
-        self.policy.release_cache()
-        for each in taken:
-            del under_way[each.slot]
-        return taken, played
-
-    def _under_way(self, slot_id: str, begun: int) -> ScheduledTask:
-        """Returns the task that a slot's rollouts under way play."""
-        slot = self.pool.slot(slot_id)
-        task = slot.active if slot.pending is None else slot.pending.task
-        return ScheduledTask(slot_id, task, slot.pending is not None, begun)
 
     def _judge(
         self, scheduled: Sequence[ScheduledTask], played: Rollouts, result: IterationResult

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 
@@ -98,7 +98,7 @@ def faults(failures: Sequence[EpisodeError], crashes: Sequence[EpisodeError]) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AttemptEnd:
     """How an attempt ended."""
 
     result: Trajectory | EpisodeError
@@ -124,10 +124,10 @@ def rollout(
     timing; seeds and order do not.
 
     An environment's failure costs only its own episode."""
-    ended: dict[int, Ended] = {}
+    ended: dict[int, AttemptEnd] = {}
     chunks = _chunks(attempts, parallel_episodes)
     for chunk in chunks if lockstep else [[*chain.from_iterable(chunks)]]:
-        playing = Episodes(agent, pool, max_steps, parallel_episodes, lockstep)
+        playing = LiveEpisodes(agent, pool, max_steps, parallel_episodes, lockstep)
         playing.begin([attempts[i] for i in chunk])
         while playing.under_way:
             over = playing.turn()
@@ -138,7 +138,7 @@ def rollout(
     return results(attempts, [ended[i] for i in range(len(attempts))])
 
 
-def results(attempts: Sequence[RolloutRequest], ended: Sequence[Ended]) -> Rollouts:
+def results(attempts: Sequence[RolloutRequest], ended: Sequence[AttemptEnd]) -> Rollouts:
     """Returns how these attempts ended, sorted."""
     trajectories: list[Trajectory] = []
     failures: list[EpisodeError] = []
@@ -166,27 +166,19 @@ def _chunks(attempts: Sequence[RolloutRequest], size: int) -> Iterator[list[int]
         yield sorted(spread[start : start + size])
 
 
-class Episodes:
-    """Episodes under way, whose environments the workers of a pool play."""
+@dataclass(slots=True)
+class LiveEpisodes:
+    """Episodes under way; the pool plays nothing else meanwhile. For the settings see `rollout`."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        pool: EnvironmentPool,
-        max_steps: int,
-        parallel_episodes: int,
-        lockstep: bool,
-    ) -> None:
-        """The pool plays nothing else until all have ended. For the settings see `rollout`."""
-        self._agent = agent
-        self._pool = pool
-        self._max_steps = max_steps
-        self._parallel_episodes = parallel_episodes
-        self._lockstep = lockstep
-        self._attempts: dict[int, RolloutRequest] = {}
-        self._live: dict[int, Episode] = {}
-        self._said: dict[int, Completion | str] = {}
-        self._begun = 0
+    agent: Agent
+    pool: EnvironmentPool
+    max_steps: int
+    parallel_episodes: int
+    lockstep: bool
+    _attempts: dict[int, RolloutRequest] = field(default_factory=dict)
+    _live: dict[int, Episode] = field(default_factory=dict)
+    _said: dict[int, Completion | str] = field(default_factory=dict)
+    _begun: int = 0
 
     @property
     def under_way(self) -> int:
@@ -197,35 +189,35 @@ class Episodes:
         """Begins more attempts and returns their numbers, which no attempt under way has."""
         tasks = [attempt.task for attempt in attempts]
         if self._attempts:
-            self._pool.add(tasks)
+            self.pool.add(tasks)
         else:
-            self._pool.begin(tasks, self._parallel_episodes)
+            self.pool.begin(tasks, self.parallel_episodes)
             self._begun = 0
         numbers = range(self._begun, self._begun + len(attempts))
         self._attempts |= zip(numbers, attempts, strict=True)
         self._begun = numbers.stop
         return numbers
 
-    def turn(self) -> dict[int, Ended]:
+    def turn(self) -> dict[int, AttemptEnd]:
         """Waits for environments, and has the agent answer those that have responded. Returns the
         attempts that ended meanwhile."""
-        ended: dict[int, Ended] = {}
-        answers = self._pool.collect() if self._lockstep else self._pool.gather()
+        ended: dict[int, AttemptEnd] = {}
+        answers = self.pool.collect() if self.lockstep else self.pool.gather()
         for i, answer in answers.items():
             if isinstance(answer, Observation):
                 self._live[i] = Episode(self._attempts[i].id, self._attempts[i].task, answer)
             elif i not in self._live:
                 assert isinstance(answer, EpisodeError)
-                ended[i] = Ended(answer)
-            elif over := _advance(self._live[i], self._said[i], answer, self._max_steps):
+                ended[i] = AttemptEnd(answer)
+            elif over := _advance(self._live[i], self._said[i], answer, self.max_steps):
                 ended[i] = over
-                self._pool.forget(i)
+                self.pool.forget(i)
         asking = [i for i in answers if i not in ended]
         seeds = [derive(self._attempts[i].seed, len(self._live[i].steps)) for i in asking]
         if asking:
-            said = _ask(self._agent, [self._live[i] for i in asking], seeds)
+            said = _ask(self.agent, [self._live[i] for i in asking], seeds)
             self._said |= zip(asking, said, strict=True)
-            self._pool.post({i: _response(self._live[i], self._said[i]) for i in asking})
+            self.pool.post({i: _response(self._live[i], self._said[i]) for i in asking})
         for i in ended:
             for kept in (self._attempts, self._live, self._said):
                 kept.pop(i, None)
@@ -256,14 +248,14 @@ def _advance(
     said: Completion | str,
     result: StepResult | EpisodeError,
     max_steps: int,
-) -> Ended | None:
+) -> AttemptEnd | None:
     """Records a step unless its request was refused. Returns the ended episode; None: it goes
     on."""
     crash: EpisodeError | None = None
     if isinstance(result, EpisodeError):
         if not result.lost:
             masked = EpisodeError(result.task_id, result.reason, result.deadly, masked=True)
-            return Ended(masked)
+            return AttemptEnd(masked)
         crash, result = result, StepResult(CRASHED, None, valid=False, outcome=-1)
     if isinstance(said, Completion):
         episode.steps.append(_step(episode.observation, said, result))
@@ -276,9 +268,9 @@ def _advance(
     if result.outcome is None and len(episode.steps) < max_steps:
         return None
     if not episode.steps:
-        return Ended(EpisodeError(episode.task.id, f"no request could be answered: {said}"))
+        return AttemptEnd(EpisodeError(episode.task.id, f"no request could be answered: {said}"))
     steps, outcome = tuple(episode.steps), -1 if result.outcome is None else result.outcome
-    return Ended(Trajectory(episode.id, episode.task, steps, outcome, result.reward), crash)
+    return AttemptEnd(Trajectory(episode.id, episode.task, steps, outcome, result.reward), crash)
 
 
 def _step(seen: Observation, completion: Completion, result: StepResult) -> Step:

@@ -18,6 +18,7 @@ from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.evaluation.drift import Embedder, find_embedder
 from rlanything.evaluation.labels import oracle_labels
 from rlanything.evaluation.success import Evaluation
+from rlanything.experience import Experience
 from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress
 from rlanything.roles.judges.panel import JudgePanel
@@ -130,7 +131,7 @@ class Session:
         """Returns the success of the policy on held-out tasks, as `Trainer.evaluate` says."""
         loaded = self._usable()
         if self._loop is not None:
-            self._loop.finish_episodes()
+            self._loop.experience.finish()
         tasks = checked_tasks(loaded.domain, split, episodes, seed)
         with ExitStack() as stack:
             if self.opened is not None:
@@ -296,12 +297,17 @@ class Session:
             recipe=recipe,
             domain=loaded.domain,
             pool=loaded.pool,
-            policy=components.train_policy,
+            experience=Experience(
+                recipe,
+                loaded.pool,
+                components.train_policy,
+                opened.environments,
+                self._progress,
+            ),
             judges=components.judges if recipe.reads_scores else JudgePanel({}),
             adapter=components.adapter,
             learners={role: one.learner for role, one in components.trained_models.items()},
             engines=components.engines,
-            environments=opened.environments,
             progress=self._progress,
         )
 
@@ -319,7 +325,7 @@ class Session:
             opened.track(0, store.metrics(0))
             return log(f"before training: as {recipe.evaluation.baseline} has it")
         if self._loop is not None:
-            self._loop.finish_episodes()
+            self._loop.experience.finish()
         record = opened.meter.measure(
             loaded.evaluator.evaluate(iteration, loaded.components, opened.environments, store)
         )

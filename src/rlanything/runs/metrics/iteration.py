@@ -305,24 +305,21 @@ def worlds(record: IterationRecord) -> Numbers:
     IterationRecord,
     "Staleness",
     {
-        "rollouts/staleness": (
-            "updates",
-            "updates between the beginning of a group and its training, mean over groups",
-        ),
+        "rollouts/staleness": ("updates", "a group's age when it trains, mean over groups"),
         "rollouts/staleness_max": ("updates", "the largest"),
         "rollouts/under_way": ("tasks", "groups under way after the iteration's rollouts"),
     },
     "Only with `loop.max_staleness` above 0.",
 )
 def staleness(record: IterationRecord) -> Numbers:
-    result = record.result
-    if not result.max_staleness:
-        return {}
+    result, under_way = record.result, len(record.pool.under_way)
     ages = [result.number - group.scheduled.begun for group in result.groups]
+    if not under_way and not any(ages):
+        return {}
     return {
         "rollouts/staleness": _mean(ages),
         "rollouts/staleness_max": max(ages, default=None),
-        "rollouts/under_way": len(record.pool.under_way),
+        "rollouts/under_way": under_way,
     }
 
 
