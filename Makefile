@@ -366,8 +366,17 @@ $(AGENTS)/.installed: $(STAMP)
 	else echo "npm is missing: the tests of Claude Code, Codex and OpenCode are skipped"; fi
 	@touch $@
 
-test-agents: $(AGENTS)/.installed ## agents of other projects, from their registries, through the endpoint, in an environment of its own
-	$(AGENTS)/bin/python -m pytest tests/with_agents
+# CrewAI wants an openai below 3: its program runs with a Python of its own.
+CREWAI := .venv-crewai
+$(CREWAI)/.installed:
+	@echo "CrewAI, in an environment of its own (1 GB)"
+	@$(PYTHON) -m venv --clear $(CREWAI)
+	@$(CREWAI)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+	  crewai==1.15.30
+	@touch $@
+
+test-agents: $(AGENTS)/.installed $(CREWAI)/.installed ## agents of other projects, from their registries, through the endpoint, in environments of their own
+	RLANYTHING_CREWAI=$(CURDIR)/$(CREWAI)/bin/python $(AGENTS)/bin/python -m pytest tests/with_agents
 
 # Environments of other libraries, beside what is in .venv. OpenEnv goes without Gradio, which only
 # the web page of a server needs and which wants older packages.
