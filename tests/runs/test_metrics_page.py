@@ -52,6 +52,8 @@ def writable() -> set[str]:
     usage = {f"{role}/{q}": 1 for role in ("policy", "judge", "adapter") for q in QUANTITIES}
     shares = dict.fromkeys((UT, DETECT, QUADRATIC, *WON_AT), (1, 2))
     files = [f"evaluation/{name}.py" for name in ("success", "judge_eval", "labels")]
+    pool = Pool([Task("w/t", "do")], 0.2, 0.8, {"w": WorldSettings(1.0, 0.2, 0.8, (0, 1))})
+    pool.under_way["w/t"] = 1
     iteration = IterationRecord(
         result=IterationResult(
             1,
@@ -59,10 +61,10 @@ def writable() -> set[str]:
             crashes=(EpisodeError("t", "it died", lost=True),),
             statistics={"policy": statistics, "judge": statistics},
         ),
-        pool=Pool([Task("w/t", "do")], 0.2, 0.8, {"w": WorldSettings(1.0, 0.2, 0.8, (0, 1))}),
+        pool=pool,
         judge_counts={"judge": {"t": shares}},
         usage=usage,
-        seconds=dict.fromkeys(phases("loop.py", "runs/session.py", *files), 1.0),
+        seconds=dict.fromkeys(phases("experience.py", "loop.py", "runs/session.py", *files), 1.0),
         distance=lambda one, other: 0.0,
     )
     counts: dict[str, Counts] = {"t": {GOOD: (1, 1), BAD: (1, 1), AGREEING: (1, 1), **shares}}

@@ -68,6 +68,10 @@ def test_a_state_is_measured_once_however_often_it_is_met(guess: Domain) -> None
     assert len(set(values)) == 1
 
 
+def lose_all(pool: EnvironmentPool) -> dict[int, EpisodeError]:
+    return dict.fromkeys(range(pool._begun), EpisodeError("t", "gone"))
+
+
 def test_what_cannot_be_played_again_has_no_value(
     guess: Domain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,10 +79,7 @@ def test_what_cannot_be_played_again_has_no_value(
         [one] = played(guess, environments, 1)
         replayer = Replayer(RandomAgent(guess), environments, 2, TRIES)
         judge = ReplayJudge(RandomAgent(guess), guess, 2, TRIES)
-        for pool in (environments, judge._environments):
-            monkeypatch.setattr(
-                pool, "collect", lambda: dict.fromkeys(range(99), EpisodeError("t", "gone"))
-            )
+        monkeypatch.setattr(EnvironmentPool, "collect", lose_all)
         assert replayer.values([(one, 0)], 1) == [None]
         with pytest.raises(JudgeError, match="t/0 cannot be played again"):
             judge.judge([one], 1)
