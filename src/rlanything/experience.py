@@ -35,10 +35,17 @@ class Experience:
             return self._play_on(iteration)
         scheduled = self._schedule(iteration, loop.tasks_per_iteration)
         requests = [request for entry in scheduled for request in self._requests(entry)]
-        parallel, lockstep = environment.parallel_episodes, environment.lockstep
         with self.progress.phase("rollouts", len(requests), "episodes") as advance:
-            agent, pool, steps = self.policy, self.environments, loop.max_steps
-            return scheduled, rollout(agent, pool, requests, steps, parallel, advance, lockstep)
+            played = rollout(
+                self.policy,
+                self.environments,
+                requests,
+                loop.max_steps,
+                environment.parallel_episodes,
+                advance,
+                environment.lockstep,
+            )
+        return scheduled, played
 
     def finish(self) -> None:
         """Plays the episodes under way to their end, before others can use the environments."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -176,8 +176,8 @@ def build_engine(
     model: LanguageModel, role: RoleConfig, name: str, on_stage: OnStage = unseen
 ) -> Engine:
     """Builds the engine that generates with a model, with this process's number of threads."""
-    setting = role.engine_setting(name, torch.get_num_threads(), on_stage=on_stage)
-    return role.engine.build(model, setting)
+    setting = role.engine_setting(name, torch.get_num_threads())
+    return role.engine.build(model, replace(setting, on_stage=on_stage))
 
 
 def _learning_model(source: RoleSource, role: TrainedRoleConfig) -> LanguageModel:

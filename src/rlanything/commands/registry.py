@@ -19,9 +19,16 @@ from rlanything.terminal import literal
 
 ORDER = ("train", "resume", "eval", "recipes", "report", "tasks", "export", "new", "doctor")
 """The order in the help; commands of other packages follow alphabetically."""
-ELSEWHERE = {"agent": "serve-policy", "coding": "data sandbox", "lab": "ablate judge-check"}
-ELSEWHERE |= {"judge": "feedback judge judge-eval serve", "tools": "serve-domain"}
-ELSEWHERE |= {"nano": "nano", "planning": "plan", "watch": "watch"}
+ELSEWHERE = {
+    "agent": "serve-policy",
+    "coding": "data sandbox",
+    "judge": "feedback judge judge-eval serve",
+    "lab": "ablate judge-check",
+    "nano": "nano",
+    "planning": "plan",
+    "tools": "serve-domain",
+    "watch": "watch",
+}
 """Commands of this project's other packages, by the extra that installs them."""
 NEXT_STEPS = """\
 Policy, judge and tasks learn from the same experience. Three next steps:

@@ -9,14 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rlanything.algorithm.losses import LossConfig
-from rlanything.config.engines import (
-    AnyEngineConfig,
-    ConfigSection,
-    EngineSetting,
-    OnStage,
-    default_engine,
-    unseen,
-)
+from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, default_engine
 from rlanything.config.learners import AnyLearnerConfig
 from rlanything.config.trust import CodeName, check_code
 
@@ -97,16 +90,11 @@ class RoleConfig(ConfigSection):
         return self
 
     def engine_setting(
-        self,
-        role: str,
-        threads: int,
-        images: tuple[Path, ...] = (),
-        on_stage: OnStage = unseen,
+        self, role: str, threads: int, images: tuple[Path, ...] = ()
     ) -> EngineSetting:
         """Returns what the engine of this role must know besides its own settings."""
-        seconds = self.timeout_seconds
         return EngineSetting(
-            role, self.model, self.dtype, self.device, threads, seconds, images, on_stage
+            role, self.model, self.dtype, self.device, threads, self.timeout_seconds, images
         )
 
     @property

@@ -178,7 +178,6 @@ class LiveEpisodes:
     _attempts: dict[int, RolloutRequest] = field(default_factory=dict)
     _live: dict[int, Episode] = field(default_factory=dict)
     _said: dict[int, Completion | str] = field(default_factory=dict)
-    _begun: int = 0
 
     @property
     def under_way(self) -> int:
@@ -189,13 +188,10 @@ class LiveEpisodes:
         """Begins more attempts and returns their numbers, which no attempt under way has."""
         tasks = [attempt.task for attempt in attempts]
         if self._attempts:
-            self.pool.add(tasks)
+            numbers = self.pool.add(tasks)
         else:
-            self.pool.begin(tasks, self.parallel_episodes)
-            self._begun = 0
-        numbers = range(self._begun, self._begun + len(attempts))
+            numbers = self.pool.begin(tasks, self.parallel_episodes)
         self._attempts |= zip(numbers, attempts, strict=True)
-        self._begun = numbers.stop
         return numbers
 
     def turn(self) -> dict[int, AttemptEnd]:

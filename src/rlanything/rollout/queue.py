@@ -10,12 +10,13 @@ from rlanything.rollout.episodes import AttemptEnd, LiveEpisodes, RolloutRequest
 from rlanything.rollout.groups import ScheduledTask
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Group:
     scheduled: ScheduledTask
-    attempts: Sequence[RolloutRequest]
+    attempts: dict[int, RolloutRequest]
+    """The rollouts by their numbers among the live episodes."""
     ended: dict[int, AttemptEnd] = field(default_factory=dict)
-    """The attempts that have ended, by their place in `attempts`."""
+    """How those that have ended did, by the same numbers."""
 
     @property
     def complete(self) -> bool:
@@ -28,15 +29,16 @@ class GroupQueue:
 
     episodes: LiveEpisodes
     _groups: list[_Group] = field(default_factory=list)
-    _places: dict[int, tuple[_Group, int]] = field(default_factory=dict)
-    """Group and place there of every attempt under way, by its number."""
+    """All of them, oldest first."""
+    _playing: dict[int, _Group] = field(default_factory=dict)
+    """Group of every attempt under way, by its number."""
 
     def begin(self, scheduled: ScheduledTask, attempts: Sequence[RolloutRequest]) -> None:
         """Begins the rollouts of a task."""
-        group = _Group(scheduled, attempts)
+        numbers = self.episodes.begin(attempts)
+        group = _Group(scheduled, dict(zip(numbers, attempts, strict=True)))
         self._groups.append(group)
-        for place, number in enumerate(self.episodes.begin(attempts)):
-            self._places[number] = group, place
+        self._playing |= dict.fromkeys(numbers, group)
 
     def take(
         self, wanted: int, oldest: int, on_groups: Callable[[int], None]
@@ -48,8 +50,8 @@ class GroupQueue:
         while (taken := self._ready(wanted, oldest)) is None:
             on_groups(self._turn())
         self._groups = [group for group in self._groups if group not in taken]
-        attempts = [attempt for group in taken for attempt in group.attempts]
-        ended = [group.ended[i] for group in taken for i in range(len(group.attempts))]
+        attempts = [attempt for group in taken for attempt in group.attempts.values()]
+        ended = [group.ended[number] for group in taken for number in group.attempts]
         return [group.scheduled for group in taken], results(attempts, ended)
 
     def finish(self) -> None:
@@ -61,18 +63,19 @@ class GroupQueue:
         """Returns the number of groups that ended."""
         complete = 0
         for number, ended in self.episodes.turn().items():
-            group, place = self._places.pop(number)
-            group.ended[place] = ended
+            group = self._playing.pop(number)
+            group.ended[number] = ended
             complete += group.complete
         return complete
 
     def _ready(self, wanted: int, oldest: int) -> list[_Group] | None:
         """Returns the groups to take; None if too few have ended."""
         due = [group for group in self._groups if group.scheduled.begun <= oldest]
-        new = [group for group in self._groups if group.scheduled.candidate and group.complete]
         active = [group for group in self._groups if not group.scheduled.candidate]
-        ended = [group for group in active if group.complete and group not in due]
-        missing = max(0, min(wanted, len(active)) - sum(group in due for group in active))
-        if not all(group.complete for group in due) or len(ended) < missing:
+        ended = [group for group in active if group.complete]
+        count = max(min(wanted, len(active)), sum(group in due for group in active))
+        if len(ended) < count or not all(group.complete for group in due):
             return None
-        return [g for g in self._groups if g in due or g in new or g in ended[:missing]]
+        # The oldest that have ended, so all that are due.
+        taken = ended[:count]
+        return [g for g in self._groups if g in taken or (g.scheduled.candidate and g.complete)]

@@ -140,8 +140,9 @@ class EnvironmentPool:
         answers = self.collect()
         return {index: _stepped(answers[index]) for index in responses}
 
-    def begin(self, tasks: Sequence[Task], at_once: int | None = None) -> None:
-        """Opens one episode per task, numbered in their order; forgets all earlier ones.
+    def begin(self, tasks: Sequence[Task], at_once: int | None = None) -> range:
+        """Opens one episode per task, and returns their numbers, in order from 0; forgets all
+        earlier ones.
 
         `at_once`: number of episodes open at a time; another begins when one has ended."""
         self._answers, self._vacant = {}, deque()
@@ -150,14 +151,16 @@ class EnvironmentPool:
         self._episodes, self._waiting, self._begun = {}, deque(), 0
         self._at_once = sys.maxsize if at_once is None else at_once
         self._slots = [0] * max(1, len(self._workers))
-        self.add(tasks)
+        return self.add(tasks)
 
-    def add(self, tasks: Sequence[Task]) -> None:
-        """Opens one more episode per task, numbered after those before, with their `at_once`."""
-        for task in tasks:
-            self._episodes[self._begun] = episode = PooledEpisode(self._begun, task)
-            self._waiting.append(episode)
-            self._begun += 1
+    def add(self, tasks: Sequence[Task]) -> range:
+        """Opens one more episode per task, and returns their numbers, which follow those before;
+        `at_once` stays."""
+        numbers = range(self._begun, self._begun + len(tasks))
+        self._begun = numbers.stop
+        begun = {i: PooledEpisode(i, task) for i, task in zip(numbers, tasks, strict=True)}
+        self._episodes |= begun
+        self._waiting.extend(begun.values())
         places = min(self._at_once - sum(self._slots), len(self._waiting) - len(self._vacant))
         before = list(self._slots)
         for _ in range(places):
@@ -166,6 +169,7 @@ class EnvironmentPool:
         for worker, (first, end) in enumerate(zip(before, self._slots, strict=True)):
             self._vacant += [(worker, slot) for slot in range(first, end)]
         self._begin_waiting()
+        return numbers
 
     def post(self, responses: Mapping[int, Response]) -> None:
         """Sends one response to each of the given episodes. Raises `ValueError` for an episode that

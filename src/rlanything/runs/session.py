@@ -293,17 +293,12 @@ class Session:
 
     def _new_loop(self, opened: OpenRun, loaded: LoadedRun) -> Loop:
         recipe, components = self.plan.recipe, loaded.components
+        policy, environments = components.train_policy, opened.environments
         return Loop(
             recipe=recipe,
             domain=loaded.domain,
             pool=loaded.pool,
-            experience=Experience(
-                recipe,
-                loaded.pool,
-                components.train_policy,
-                opened.environments,
-                self._progress,
-            ),
+            experience=Experience(recipe, loaded.pool, policy, environments, self._progress),
             judges=components.judges if recipe.reads_scores else JudgePanel({}),
             adapter=components.adapter,
             learners={role: one.learner for role, one in components.trained_models.items()},

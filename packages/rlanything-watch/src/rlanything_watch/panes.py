@@ -10,10 +10,11 @@ from typing import Any
 
 from textual.content import Content
 
+from rlanything.evaluation.intervals import Interval
 from rlanything.runs.report.curves import Curve, Point
 from rlanything.runs.report.facts import Facts, Verdict
 from rlanything.runs.store.stored import StoredJudgement, StoredStep, StoredTrajectory
-from rlanything.runs.summary import share
+from rlanything.runs.summary import percent, share
 from rlanything.terminal import one_line, visible
 from rlanything_watch.chart import ChartLine, draw
 from rlanything_watch.source import RunView
@@ -130,7 +131,7 @@ def _level(point: Point) -> str:
     """Returns `41.2% [36.0, 46.6]`."""
     if point.low is None or point.high is None:
         return share(point.estimate)
-    return f"{share(point.estimate)} [{point.low * 100:.1f}, {point.high * 100:.1f}]"
+    return percent(Interval(point.estimate, point.low, point.high))
 
 
 # --- the episode

@@ -62,8 +62,9 @@ class RunSource:
         cannot be read."""
         store, holder = self.directory / STORE, find_holder(self.directory)
         # A run that goes on may have gone back to a checkpoint before.
-        history = (holder, _stamp(store)[:1])
-        seen = (history, _stamp(store), _stamp(store.with_name(f"{STORE}-wal")), episode)
+        stamp = _stamp(store)
+        history = (holder, stamp[:1])
+        seen = (history, stamp, _stamp(store.with_name(f"{STORE}-wal")), episode)
         if seen == self._seen:
             return None
         if self._seen is None or self._seen[0] != history:
