@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from rlanything.domains.base import Episode
 from rlanything.domains.requests import RequestsRefused, TooLong
-from rlanything.records import Completion
+from rlanything.records import Completion, Trajectory
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_agent.domain import AgentDomain
@@ -120,6 +120,17 @@ def played(
     with EnvironmentPool(domain, {}, workers, timeout) as pool:
         requests = [RolloutRequest(task.id, task, 0) for task in tasks]
         return rollout(policy or Scripted(), pool, requests, max_steps, 8)
+
+
+def won(solve: Any, *says: str, policy: Any = None, **options: Any) -> Trajectory:
+    """The one trajectory of a program that returned True."""
+    domain = agent(solve, says or ["yes"], timeout_seconds=SECONDS, **options)
+    rollouts = played(domain, policy=policy, timeout=2 * SECONDS)
+    assert not rollouts.failures, rollouts.failures[0].reason
+    assert not rollouts.crashes, rollouts.crashes[0].reason
+    [trajectory] = rollouts.trajectories
+    assert trajectory.outcome == 1
+    return trajectory
 
 
 async def ask(client: Any, *contents: str, **options: Any) -> Any:

@@ -15,7 +15,7 @@ import anthropic
 import openai
 import pytest
 
-from helpers.agents import SECONDS, Narrow, Scripted, Waiting, agent, ask, claude, played, post
+from helpers.agents import SECONDS, Narrow, Scripted, Waiting, agent, ask, claude, played, post, won
 from helpers.fake_endpoint import KEY, MODEL, FakeEndpoint
 from helpers.scripted import ScriptedEngine
 from helpers.tiny import tiny_model
@@ -203,17 +203,6 @@ def test_a_conversation_is_the_same_episode_in_every_dialect_and_streamed() -> N
             assert recorded(conversation, streams) == (first, prompts), (conversation, streams)
 
 
-def run(solve: Any, *says: str, policy: Any = None, **options: Any) -> Trajectory:
-    """The one trajectory of a program that returned True."""
-    domain = agent(solve, says or ["yes"], **{"timeout_seconds": SECONDS, **options})
-    rollouts = played(domain, policy=policy, timeout=2 * SECONDS)
-    assert not rollouts.failures, rollouts.failures[0].reason
-    assert not rollouts.crashes, rollouts.crashes[0].reason
-    [trajectory] = rollouts.trajectories
-    assert trajectory.outcome == 1
-    return trajectory
-
-
 def test_an_answer_that_is_cut_and_what_is_ignored_are_named_in_every_dialect() -> None:
     class Cut(Scripted):
         def respond(self, episodes: Any, seeds: Any) -> Any:
@@ -252,7 +241,7 @@ def test_an_answer_that_is_cut_and_what_is_ignored_are_named_in_every_dialect() 
             kinds = [event.type async for event in events]
         return kinds[0] == "response.created" and kinds[-1] == "response.incomplete"
 
-    run(solve, "yes", policy=Cut())
+    won(solve, "yes", policy=Cut())
 
 
 def test_tokens_are_counted_by_the_template_and_are_no_step() -> None:
@@ -349,7 +338,7 @@ def test_errors_have_the_form_of_their_dialect() -> None:
                 assert (reply.json().get("type") == "error") is path.startswith("messages")
         return True
 
-    assert len(run(solve, policy=Narrow()).steps) == 1
+    assert len(won(solve, policy=Narrow()).steps) == 1
 
 
 def test_retries_of_a_timed_out_client_are_one_step() -> None:
@@ -366,7 +355,7 @@ def test_retries_of_a_timed_out_client_are_one_step() -> None:
         first, second = [await post(client, "responses", body, **key) for _ in range(2)]
         return first.json() == second.json() and first.json()["id"] == "resp_1"
 
-    assert len(run(solve, "one", "two", "three", policy=policy).steps) == 2
+    assert len(won(solve, "one", "two", "three", policy=policy).steps) == 2
 
 
 def test_a_response_goes_on_from_items_of_the_episode_and_from_sealed_thoughts() -> None:
@@ -390,7 +379,7 @@ def test_a_response_goes_on_from_items_of_the_episode_and_from_sealed_thoughts()
             )
         return third.previous_response_id == second.id
 
-    run(solve, "1", "2", "3", "4", policy=policy)
+    won(solve, "1", "2", "3", "4", policy=policy)
     texts = [[m.content for m in request.messages] for request in policy.requests]
     assert texts == [
         ["One?"],
@@ -412,7 +401,7 @@ def test_what_a_response_goes_on_from_counts_for_its_size(monkeypatch: pytest.Mo
             )
         return True
 
-    run(solve)
+    won(solve)
 
 
 def test_a_helper_answers_in_the_dialect_it_is_asked_in(fake: FakeEndpoint) -> None:
@@ -433,7 +422,7 @@ def test_a_helper_answers_in_the_dialect_it_is_asked_in(fake: FakeEndpoint) -> N
         await ask(client, "Hi")
         return one.json() == other.json() == {"id": "mine"}
 
-    run(solve, helpers={"reviewer": {"url": fake.url, "model": MODEL, "key_variable": "MY_KEY"}})
+    won(solve, helpers={"reviewer": {"url": fake.url, "model": MODEL, "key_variable": "MY_KEY"}})
     assert [(path.rsplit("/", 1)[1], *keys) for path, *keys in seen] == [
         ("messages", None, KEY),
         ("responses", f"Bearer {KEY}", None),
@@ -449,7 +438,7 @@ def test_logprobs_and_sealed_thoughts_come_where_they_are_asked_for() -> None:
         assert [entry.token for entry in entries] == [f"token_id:{byte}" for byte in b"yes"]
         return [entry.logprob for entry in entries] == [-0.5] * 3
 
-    run(solve)
+    won(solve)
 
 
 def test_custom_tools_and_those_of_namespaces_are_functions_to_the_policy() -> None:
@@ -491,7 +480,7 @@ def test_custom_tools_and_those_of_namespaces_are_functions_to_the_policy() -> N
         return (await client.responses.create(input=chat, **asking)).output_text == "Done."
 
     policy = Scripted()
-    trajectory = run(solve, *says, policy=policy)
+    trajectory = won(solve, *says, policy=policy)
     assert [step.response for step in trajectory.steps] == [*says]
     first, second, third = policy.requests
     assert [tool["name"] for tool in first.tools] == ["patch", "agents__close", "more"]
@@ -517,5 +506,5 @@ def test_a_response_that_is_continued_keeps_the_tools_that_its_input_added() -> 
         return True
 
     policy = Scripted()
-    run(solve, "yes", policy=policy)
+    won(solve, "yes", policy=policy)
     assert [[tool["name"] for tool in each.tools] for each in policy.requests] == [["look"]] * 2

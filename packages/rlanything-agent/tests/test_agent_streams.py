@@ -13,8 +13,8 @@ import httpx2
 import openai
 import pytest
 
-from helpers.agents import SECONDS, Narrow, Waiting, agent, claude, played, post
-from rlanything.records import Task, Trajectory
+from helpers.agents import SECONDS, Narrow, Waiting, claude, post, won
+from rlanything.records import Task
 from rlanything_agent import late
 from rlanything_agent.endpoint import endpoint
 
@@ -52,17 +52,6 @@ SIGNS = {
 }
 
 
-def run(solve: Any, *says: str, policy: Any) -> Trajectory:
-    """The one trajectory of a program that returned True."""
-    domain = agent(solve, says or ["yes"], timeout_seconds=SECONDS)
-    rollouts = played(domain, policy=policy, timeout=2 * SECONDS)
-    assert not rollouts.failures, rollouts.failures[0].reason
-    assert not rollouts.crashes, rollouts.crashes[0].reason
-    [trajectory] = rollouts.trajectories
-    assert trajectory.outcome == 1
-    return trajectory
-
-
 def test_a_stream_shows_signs_of_life_until_its_answer_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -88,7 +77,7 @@ def test_a_stream_shows_signs_of_life_until_its_answer_is_there(
         return True
 
     says = [f"answer {number}" for number in range(3)]
-    assert len(run(solve, *says, policy=policy).steps) == 6
+    assert len(won(solve, *says, policy=policy).steps) == 6
 
 
 class Late(Narrow):
@@ -118,7 +107,7 @@ def test_a_refusal_after_signs_of_life_has_the_form_of_its_dialect(
         assert await streamed_chat(client, CHAT) == "yes"
         return True
 
-    assert len(run(solve, policy=Late()).steps) == 1
+    assert len(won(solve, policy=Late()).steps) == 1
 
 
 def test_a_client_that_hangs_up_on_signs_of_life_withdraws_its_request(
@@ -143,4 +132,4 @@ def test_a_client_that_hangs_up_on_signs_of_life_withdraws_its_request(
         return "answer 0" in again.text
 
     says = [f"answer {number}" for number in range(3)]
-    assert len(run(solve, *says, policy=policy).steps) == 1
+    assert len(won(solve, *says, policy=policy).steps) == 1
