@@ -1,5 +1,5 @@
-"""How much faster a loop is that does not wait for its slowest episodes, and what it then learns.
-Rewrites the first part of benchmarks/staleness.md.
+"""The speed-up of a loop that does not wait for its slowest episodes. Rewrites the first part of
+benchmarks/staleness.md; `make staleness` also measures what such a loop learns.
 
 python benchmarks/staleness.py [--rounds 3] [--step 0.2]
 

@@ -1,4 +1,4 @@
-"""What a recipe may ask of a service, and what is refused with one line."""
+"""Which settings a recipe may give a role at a service, and which are refused in one line."""
 
 from __future__ import annotations
 

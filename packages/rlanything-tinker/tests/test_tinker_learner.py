@@ -116,7 +116,7 @@ def test_a_saved_state_goes_on_as_if_it_had_never_stopped(
     both = [service.trainings[one.weights.client.model_id] for one in (model, resumed)]
     for name, weight in both[0].adapters.items():
         assert torch.equal(weight, both[1].adapters[name])
-    # The weights alone, as the model of another run: its AdamW begins anew.
+    # Only the weights, as the model of another run, whose AdamW starts from zero.
     other = load(url, model=str(tmp_path / "policy"))
     training = service.trainings[other.weights.client.model_id]
     assert not training.optimizer.state

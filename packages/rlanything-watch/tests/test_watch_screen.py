@@ -58,13 +58,13 @@ async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float 
 
 
 def text(app: WatchApp) -> str:
-    """What the screen shows, without colours."""
+    """Returns the text on the screen, without colours."""
     strips = app.screen._compositor.render_strips()
     return "\n".join(strip.text.rstrip() for strip in strips)
 
 
 def after(runs: Sequence[Path], *pressed: str, size: tuple[int, int] = (80, 24)) -> str:
-    """What the screen shows after some keys."""
+    """Returns the text on the screen after some keys."""
     shown: list[str] = []
 
     async def keys(pilot: Pilot[None], app: WatchApp) -> None:

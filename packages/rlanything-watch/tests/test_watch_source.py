@@ -1,4 +1,4 @@
-"""What a look at a run reads, and that it leaves no trace and is in nobody's way."""
+"""Reading a run: the view that it gives, that it changes no file and blocks no writer."""
 
 from __future__ import annotations
 

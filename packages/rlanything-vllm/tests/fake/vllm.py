@@ -1,5 +1,5 @@
-"""A stand-in for vLLM on a GPU of so many bytes: its memory check, its sleep mode, and samples of a
-plain forward pass. Workers that are awake are counted on the card.
+"""A stand-in for vLLM on a GPU of a given size: its memory check, its sleep mode, and samples of
+a plain forward pass. Workers that are awake are counted on the card.
 
 The card is the folder in FAKE_CARD: `card.json` (bytes in all, bytes held by others, whether vLLM
 can sleep), a file per process with the bytes that it holds, and a log of what workers did."""

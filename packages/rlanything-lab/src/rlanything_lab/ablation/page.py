@@ -91,8 +91,8 @@ def _lines(
         f"({recipe.evaluation.judged_episodes}, of the policy before training, for the judge).",
         "",
         "Intervals are 95%, over held-out tasks (for the judge's columns: the tasks of its "
-        "evaluation) and over seeds: the variance of either is measured, the quantile is "
-        "Student's with the degrees of freedom that so many seeds leave. Differences are paired, "
+        "evaluation) and over seeds: both variances are measured, and the quantile is "
+        "Student's with the degrees of freedom of this number of seeds. Differences are paired, "
         "the same seeds on the same tasks.",
         "",
         *markdown(value_lines(results)),
