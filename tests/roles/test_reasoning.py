@@ -159,8 +159,10 @@ class Pool:
         self.told: list[str] = []
         self.answers: dict[int, Observation | StepResult] = {}
 
-    def begin(self, tasks: list[Task], at_once: int) -> None:
-        self.answers = {i: Observation("Begin.") for i in range(len(tasks))}
+    def begin(self, tasks: list[Task], at_once: int) -> range:
+        numbers = range(len(tasks))
+        self.answers = {i: Observation("Begin.") for i in numbers}
+        return numbers
 
     def post(self, responses: dict[int, str]) -> None:
         self.told += responses.values()
