@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling judge-baselines judge-value smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -221,6 +221,20 @@ judge-ceiling: setup ## rewrite benchmarks/judge-ceiling.md and -signals.md: mea
 	$(BIN)/rlanything ablate quickstart --seeds 3 --arms policy_judge --out runs/hard $(HARD)
 	$(BIN)/python benchmarks/replays.py runs/hard/policy_judge/seed-0 runs/hard/policy_judge/seed-1 \
 	  runs/hard/policy_judge/seed-2 --out benchmarks/judge-ceiling-signals.md
+
+# Stage 1 and 2 of that question: credit without a judge, and a judge of value.
+PROGRESS := judge.name=progress,judge.options={before: nano},judge.samples_per_step=1,judge.train=false,curriculum.adapt_tasks=false,feedback.policy_reward=integrated
+judge-baselines: setup ## rewrite benchmarks/judge-baselines.md: credit without a judge where wins are few, ten seeds (two hours)
+	$(BIN)/rlanything ablate quickstart --seeds 10 --arms outcome_only --arms "progress:$(PROGRESS)" \
+	  --arms baselines --out runs/hard --page benchmarks/judge-baselines.md $(HARD)
+
+VALUE := judge.name=value,judge.model=models/rooms/value,feedback.judge_reward=proper,feedback.judge_window=[0, 1],feedback.policy_window=[0, 1],curriculum.adapt_tasks=false
+models/rooms/value/model.safetensors: $(STAMP)
+	$(BIN)/rlanything nano build --domain alfworld --role value --out models/rooms
+judge-value: models/rooms/value/model.safetensors ## rewrite benchmarks/judge-value.md: a judge of value where wins are few, ten seeds (two hours)
+	$(BIN)/rlanything ablate quickstart --seeds 10 --arms outcome_only \
+	  --arms "value_frozen:$(VALUE),$(GAE),judge.train=false" --arms "value:$(VALUE),$(GAE)" \
+	  --out runs/hard --page benchmarks/judge-value.md $(HARD)
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .

@@ -33,6 +33,7 @@ def _components(reward: str, judge: bool, environment: bool) -> tuple[str, ...]:
     )
 
 
+OUTCOMES = _components("outcome", judge=False, environment=False)
 EVERYTHING = _components("integrated", judge=True, environment=True)
 WHOLE = "policy_judge_env"
 ANCHOR = "judge.reference_kl_weight=0.1"
@@ -42,7 +43,7 @@ LAMBDAS = (("policy", 0.25), ("policy", 4), ("judge", 4))
 GROUPS: dict[str, tuple[Arm, ...]] = {
     # The paper's Table 1, framed by outcomes alone and by the judge's scores alone.
     "components": (
-        Arm("outcome_only", _components("outcome", judge=False, environment=False)),
+        Arm("outcome_only", OUTCOMES),
         Arm("policy", _components("integrated", judge=False, environment=False), "outcome_only"),
         Arm("policy_judge", _components("integrated", judge=True, environment=False), "policy"),
         Arm(WHOLE, EVERYTHING, "policy_judge"),
@@ -51,7 +52,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
     # The paper's section 3.2.6: what a judge trained in the whole loop teaches alone. It is frozen,
     # no outcome enters any advantage, and no task is excluded for its accuracy.
     "judge_alone": (
-        Arm("outcome_only", _components("outcome", judge=False, environment=False)),
+        Arm("outcome_only", OUTCOMES),
         Arm(WHOLE, EVERYTHING, "outcome_only"),
         Arm(
             "optimized_judge_only",
@@ -91,6 +92,15 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
             "anchored": ("feedback.judge_reward.options.balance=none", ANCHOR),
             "balanced_anchored": ("feedback.judge_reward.options.balance=outcome", ANCHOR),
         }.items()
+    ),
+    # What a judge must beat: credit without one, from outcomes and from states that rollouts share.
+    "baselines": (
+        Arm("outcome_only", OUTCOMES),
+        Arm("outcome_open", (*OUTCOMES, "feedback.policy_window=[0, 1]"), "outcome_only"),
+        *(
+            Arm(name, (*OUTCOMES, f"feedback.advantage={name}"), "outcome_only")
+            for name in ("leave_one_out", "state", "graph")
+        ),
     ),
     # Nothing can be learned in these: they measure chance.
     "controls": (
