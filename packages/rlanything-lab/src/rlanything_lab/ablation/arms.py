@@ -93,7 +93,7 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
             "balanced_anchored": ("feedback.judge_reward.options.balance=outcome", ANCHOR),
         }.items()
     ),
-    # What a judge must beat: credit without one, from outcomes and from states that rollouts share.
+    # Credit without a judge, from outcomes and from states that rollouts share: the bar for judges.
     "baselines": (
         Arm("outcome_only", OUTCOMES),
         Arm("outcome_open", (*OUTCOMES, "feedback.policy_window=[0, 1]"), "outcome_only"),
