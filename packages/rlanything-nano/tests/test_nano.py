@@ -163,7 +163,7 @@ def test_the_plan_of_a_teacher_is_that_of_the_shipped_models(domain: str, name: 
     written = json.loads(json.dumps(asdict(plan)))
     # A card that is older than a setting leaves it out.
     looking = {"sight": False, "scenes": 0, "reading_updates": 0, "tower_updates": 0}
-    valuing = {"valued_states": 3, "continuations": 8}
+    valuing = {"valued_games": 250, "valued_states": 5, "continuations": 4, "value_epochs": 4}
     of_steps = {**looking, **valuing, "pack_tokens": 1024, "judged_slip": 0.0}
     newer = {"together": 4} if domain == "coding" else of_steps
     assert written == newer | card(name)["plan"]

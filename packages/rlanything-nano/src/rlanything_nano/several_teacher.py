@@ -27,6 +27,7 @@ LONGEST = (
     "copying_updates",
     "policy_epochs",
     "judge_epochs",
+    "value_epochs",
     "adapter_epochs",
     "valued_states",
     "continuations",
@@ -41,7 +42,10 @@ LONGEST = (
 """Settings of a plan of which the largest holds."""
 SHORTEST = ("label_noise", "judged_slip", "learning_rate", "parallel_episodes", "lockstep")
 """Settings of which the smallest holds."""
-ADDED = ("games", "judged_games", "criticised_games", "adapter_games", "vocabulary")
+ADDED = (
+    *("games", "judged_games", "valued_games", "criticised_games", "adapter_games"),
+    "vocabulary",
+)
 """Settings that are added up."""
 
 

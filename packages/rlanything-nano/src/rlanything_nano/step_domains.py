@@ -146,7 +146,7 @@ class StepDomainBuilder:
                 measured["judge"] = self._diagnose(judge, self._judged_rollouts(policy))
             if "value" in roles:
                 judge = student(policy)
-                samples = self._valuations(writer, policy, rollouts)
+                samples = self._valuations(writer, policy, rollouts[: 2 * plan.valued_games])
                 self._teach(judge, samples, "value", scenes)
                 measured["value"] = self._diagnose(judge, self._judged_rollouts(policy), ValueJudge)
             if "adapter" in roles:
@@ -249,7 +249,7 @@ class StepDomainBuilder:
             "policy": plan.policy_epochs,
             "judge": plan.judge_epochs,
             "adapter": plan.adapter_epochs,
-            "value": plan.judge_epochs,
+            "value": plan.value_epochs,
         }[role]
         # The adapter must learn names: they tell which objects can be heated, and where things may
         # be.

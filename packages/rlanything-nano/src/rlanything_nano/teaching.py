@@ -67,10 +67,14 @@ class StepPlan:
     label_noise: float = 0.3
     """Share of the oracle's labels that are flipped before the judge learns from them."""
     judge_epochs: int = 2
-    valued_states: int = 3
+    valued_games: int = 250
+    """Games for teaching a judge of value, of the judged ones from the first; the policy plays each
+    twice."""
+    valued_states: int = 5
     """Number of states of each rollout for teaching a judge of value, besides the last."""
-    continuations: int = 8
+    continuations: int = 4
     """Number of times that the policy continues from each of them; the share won is its grade."""
+    value_epochs: int = 4
     criticised_games: int = 400
     """Number of the judged games, from the first, on which the adapter learns to explain
     failures."""
