@@ -255,7 +255,7 @@ $(VERSIONS:%=%/.installed): %/.installed: pyproject.toml
 	  | grep -v '^torch=' > $*/bounds.txt
 	@$*/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 	  $$(grep '^torch=' constraints.txt) $(BOUNDS) --editable . --editable packages/rlanything-agent \
-	  hypothesis pytest pytest-timeout
+	  --editable packages/rlanything-sandbox hypothesis pytest pytest-timeout
 	@touch $@
 
 test-newest test-oldest: test-%: .venv-%/.installed ## the first steps of a user with the newest / the oldest versions

@@ -120,10 +120,14 @@ def test_the_core_imports_no_neighbour() -> None:
     assert [path for path in CORE if roots(path) & set(NEIGHBOURS)] == []
 
 
-def test_a_neighbour_imports_no_other_but_the_nursery() -> None:
+SHARED = {"rlanything_nano", "rlanything_sandbox"}
+"""The neighbours that others may import."""
+
+
+def test_a_neighbour_imports_no_other_but_the_nursery_and_the_sandbox() -> None:
     assert "rlanything_alfworld" in NEIGHBOURS
     for name, path in MODULES.items():
-        others = roots(path) & set(NEIGHBOURS) - {package(name), "rlanything_nano"}
+        others = roots(path) & set(NEIGHBOURS) - {package(name), *SHARED}
         assert others == set(), name
 
 
@@ -137,7 +141,7 @@ DOMAIN_PACKAGES = {f"rlanything_{name}" for name in ("agent", "alfworld", "codin
 DOMAIN_PACKAGES |= {"rlanything_miniwob", "rlanything_osworld"}
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
-    *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "calls", "thoughts")),
+    *(f"domains.{name}" for name in ("base", "screens", "calls", "thoughts")),
     *("domains.registry", "domains.requests", "domains.rows", "domains.templates", "domains.text"),
     *("domains.findings", "domains.winning", "strict_json", "serving.address"),
 ]
