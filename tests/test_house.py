@@ -143,7 +143,7 @@ OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "screens", "calls", "thoughts")),
     *("domains.registry", "domains.requests", "domains.rows", "domains.templates", "domains.text"),
-    *("domains.findings", "domains.winning", "strict_json", "serving.address"),
+    *("domains.findings", "domains.rounding", "strict_json", "serving.address"),
 ]
 
 
