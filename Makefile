@@ -304,7 +304,7 @@ $(VLLM)/.installed: packages/rlanything-vllm/requirements-vllm.txt pyproject.tom
 	@echo "[3/3] rlanything"
 	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld \
 	  --editable packages/rlanything-vllm --editable packages/rlanything-nano \
-	  --editable packages/rlanything-planning
+	  --editable packages/rlanything-openai --editable packages/rlanything-planning
 	@$(VLLM)/bin/python tests/helpers/lone_torchvision.py
 	@touch $@
 

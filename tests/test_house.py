@@ -381,9 +381,10 @@ def test_the_environment_of_vllm_has_what_its_tests_and_the_project_need() -> No
     there = {canonicalize_name(line.split("==")[0]) for line in lines if "==" in line}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    alfworld = tomllib.loads((PACKAGES / "rlanything-alfworld/pyproject.toml").read_text())
-    wanted = [*project["dependencies"], *extras["lora"], *extras["openai"]]
-    wanted += alfworld["project"]["dependencies"]
+    wanted = [*project["dependencies"], *extras["lora"]]
+    for name in ("alfworld", "openai"):
+        package = tomllib.loads((PACKAGES / f"rlanything-{name}/pyproject.toml").read_text())
+        wanted += package["project"]["dependencies"]
     needed = {canonicalize_name(Requirement(each).name) for each in wanted}
     files = {ROOT / "conftest.py", *(PACKAGES / "rlanything-vllm/tests").glob("*.py")}
     while more := {helper for file in files for helper in helpers_of(file)} - files:
