@@ -270,7 +270,7 @@ $(VERSIONS:%=%/.installed): %/.installed: pyproject.toml
 	  | grep -v '^torch=' > $*/bounds.txt
 	@$*/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 	  $$(grep '^torch=' constraints.txt) $(BOUNDS) --editable . --editable packages/rlanything-agent \
-	  hypothesis pytest pytest-timeout
+	  --editable packages/rlanything-sandbox hypothesis pytest pytest-timeout
 	@touch $@
 
 test-newest test-oldest: test-%: .venv-%/.installed ## the first steps of a user with the newest / the oldest versions
@@ -319,7 +319,7 @@ $(VLLM)/.installed: packages/rlanything-vllm/requirements-vllm.txt pyproject.tom
 	@echo "[3/3] rlanything"
 	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld \
 	  --editable packages/rlanything-vllm --editable packages/rlanything-nano \
-	  --editable packages/rlanything-planning
+	  --editable packages/rlanything-openai --editable packages/rlanything-planning
 	@$(VLLM)/bin/python tests/helpers/lone_torchvision.py
 	@touch $@
 

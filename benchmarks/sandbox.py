@@ -25,10 +25,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from rlanything.domains.bubblewrap import bubblewrap
 from rlanything_coding.sandbox.base import Job, Verdict
 from rlanything_coding.sandbox.comparison import same_tokens
 from rlanything_coding.sandbox.local import LocalExecutor
+from rlanything_sandbox.bubblewrap import bubblewrap
 
 REPORT = Path(__file__).with_name("sandbox.md")
 PARALLEL = 2

@@ -120,10 +120,14 @@ def test_the_core_imports_no_neighbour() -> None:
     assert [path for path in CORE if roots(path) & set(NEIGHBOURS)] == []
 
 
-def test_a_neighbour_imports_no_other_but_the_nursery() -> None:
+SHARED = {"rlanything_nano", "rlanything_sandbox"}
+"""The neighbours that others may import."""
+
+
+def test_a_neighbour_imports_no_other_but_the_nursery_and_the_sandbox() -> None:
     assert "rlanything_alfworld" in NEIGHBOURS
     for name, path in MODULES.items():
-        others = roots(path) & set(NEIGHBOURS) - {package(name), "rlanything_nano"}
+        others = roots(path) & set(NEIGHBOURS) - {package(name), *SHARED}
         assert others == set(), name
 
 
@@ -137,9 +141,9 @@ DOMAIN_PACKAGES = {f"rlanything_{name}" for name in ("agent", "alfworld", "codin
 DOMAIN_PACKAGES |= {"rlanything_miniwob", "rlanything_osworld"}
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
-    *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "calls", "thoughts")),
+    *(f"domains.{name}" for name in ("base", "screens", "calls", "thoughts")),
     *("domains.registry", "domains.requests", "domains.rows", "domains.templates", "domains.text"),
-    *("domains.findings", "domains.winning", "strict_json", "serving.address"),
+    *("domains.findings", "domains.rounding", "strict_json", "serving.address"),
 ]
 
 
@@ -377,9 +381,10 @@ def test_the_environment_of_vllm_has_what_its_tests_and_the_project_need() -> No
     there = {canonicalize_name(line.split("==")[0]) for line in lines if "==" in line}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    alfworld = tomllib.loads((PACKAGES / "rlanything-alfworld/pyproject.toml").read_text())
-    wanted = [*project["dependencies"], *extras["lora"], *extras["openai"]]
-    wanted += alfworld["project"]["dependencies"]
+    wanted = [*project["dependencies"], *extras["lora"]]
+    for name in ("alfworld", "openai"):
+        package = tomllib.loads((PACKAGES / f"rlanything-{name}/pyproject.toml").read_text())
+        wanted += package["project"]["dependencies"]
     needed = {canonicalize_name(Requirement(each).name) for each in wanted}
     files = {ROOT / "conftest.py", *(PACKAGES / "rlanything-vllm/tests").glob("*.py")}
     while more := {helper for file in files for helper in helpers_of(file)} - files:

@@ -269,3 +269,11 @@ def test_the_extra_of_a_plug_in_may_have_a_hyphen(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(plugins, "entry_points", lambda group: known)
     assert plugins.extras_of("domain", "puzzles") == ["word-games", "gui"]
     assert plugins.extras_of("domain", "plain") == plugins.extras_of("domain", "own:Class") == []
+
+
+def test_an_engine_in_a_package_of_its_own_is_one_line_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugins, "entry_points", lambda group: EntryPoints([]))
+    with pytest.raises(PluginError, match=r"engine openai .* pip install 'rlanything\[openai\]'"):
+        load_plugin("engine", "openai")

@@ -18,7 +18,7 @@ from rlanything.engines.base import Sampling
 from rlanything.records import Message
 
 if TYPE_CHECKING:
-    from rlanything.engines.openai.endpoint import Endpoint
+    from rlanything_openai.endpoint import Endpoint
 
 MODEL = "big-model"
 KEY = "sk-very-secret-4711"
@@ -176,8 +176,8 @@ def open_endpoint(
     fake: FakeEndpoint, model: str = MODEL, seconds: float = 60.0, **settings: Any
 ) -> Endpoint:
     """A way to it whose tries take half a second at most; `seconds` limits all of them."""
-    from rlanything.engines.openai.config import OpenAIEngineConfig
-    from rlanything.engines.openai.endpoint import Endpoint
+    from rlanything_openai.config import OpenAIEngineConfig
+    from rlanything_openai.endpoint import Endpoint
 
     given = {"name": "openai", "url": fake.url, "key_variable": "MY_KEY", "timeout_seconds": 0.5}
     config = OpenAIEngineConfig.model_validate({**given, **settings})
@@ -186,7 +186,7 @@ def open_endpoint(
 
 def refused(endpoint: Endpoint) -> str:
     """The one line of a request that fails for good."""
-    from rlanything.engines.openai.endpoint import EndpointError
+    from rlanything_openai.endpoint import EndpointError
 
     with pytest.raises(EndpointError) as caught:
         endpoint.ask([(HELLO, 1)], SAMPLING)

@@ -17,7 +17,6 @@ from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, Message, ToolCall
 from rlanything.roles.chat_model import Actions, ChatRequest, LocalChatModel
 from rlanything.roles.chat_template import Chat
-from rlanything.roles.openai_chat_model import OpenAIChatModel
 
 # As Qwen2.5's, without its preamble.
 WITH_TOOLS = (
@@ -203,6 +202,3 @@ def test_a_prompt_whose_tokens_are_counted_is_not_answered() -> None:
     assert engine.calls == []
     [[answer]] = chat_model.answer([asked], Sampling(1.0, 8))
     assert (place, type(count), int(count)) == (1, PromptTokens, len(answer.prompt_ids))
-    behind = OpenAIChatModel(endpoint=None)  # type: ignore[arg-type]
-    with pytest.raises(RequestsRefused, match="counts no tokens: estimate them"):
-        behind.answer([replace(asked, count_only=True)], Sampling(1.0, 8))

@@ -25,7 +25,6 @@ from rlanything.roles.adapter import Proposal, Refusal
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
 from rlanything.runs.metrics import registry
 from rlanything.runs.metrics.measuring import Meter, read
-from rlanything.runs.metrics.page import write_page
 from rlanything.runs.metrics.registry import find_metric, metrics
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.payload import build
@@ -106,8 +105,7 @@ def test_an_iteration_in_which_nothing_trained_has_no_advantage() -> None:
 def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test registers is gone after it."""
     monkeypatch.setattr(registry, "REGISTERED", dict(registry.REGISTERED))
-    for module in ("measuring", "page"):
-        monkeypatch.setattr(f"rlanything.runs.metrics.{module}.REGISTERED", registry.REGISTERED)
+    monkeypatch.setattr("rlanything.runs.metrics.measuring.REGISTERED", registry.REGISTERED)
     yield
     find_metric.cache_clear()
 
@@ -138,7 +136,7 @@ def test_a_judge_that_does_not_learn_has_no_window() -> None:
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_metric_from_outside_is_in_store_tracker_report_and_docs(tmp_path: Path) -> None:
+def test_a_metric_from_outside_is_in_store_tracker_and_report(tmp_path: Path) -> None:
     register_groups()
     pool = Pool([Task("a", "do"), Task("b", "do")], 0.2, 0.8)
     result = IterationResult(1, groups=[replace(group("a", [1, -1]), judged=())])
@@ -158,7 +156,6 @@ def test_a_metric_from_outside_is_in_store_tracker_report_and_docs(tmp_path: Pat
     assert facts["runs"][0]["metrics"]["mine/groups"] == [1]
     assert facts["meanings"]["mine/groups"] == "rollout groups with judgements (groups)"
     store.close()
-    assert "| `mine/groups` | groups | rollout groups with judgements |" in write_page()
     assert read(record.metrics, "mine/groups") == 1
 
 

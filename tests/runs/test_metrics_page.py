@@ -1,4 +1,4 @@
-"""What is registered is what the code writes, and the page says just that."""
+"""What is registered is what the code writes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import re
 
 from helpers.metrics_page import DECLARED, unlisted
-from helpers.paths import ROOT, SOURCE
+from helpers.paths import SOURCE
 from rlanything.algorithm.curriculum import Pool, WorldSettings
 from rlanything.domains.base import EpisodeError
 from rlanything.evaluation.counts import Counts
@@ -19,7 +19,6 @@ from rlanything.records import Task, Trajectory
 from rlanything.roles.judges.scores import QUADRATIC, WON_AT
 from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.metrics.measuring import Meter, find_metric
-from rlanything.runs.metrics.page import write_page
 from rlanything.runs.results import EvaluationRecord, IterationRecord
 
 CODE = SOURCE / "rlanything"
@@ -78,11 +77,6 @@ def writable() -> set[str]:
     )
     meter = Meter(refuse)
     return {*meter.measure(iteration).metrics, *meter.measure(evaluation).metrics}
-
-
-def test_the_page_is_what_the_code_says() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
-    assert page == write_page(), "python -m rlanything.runs.metrics > docs/metrics.md"
 
 
 def test_every_metric_that_can_be_written_is_declared() -> None:

@@ -87,7 +87,7 @@ def test_without_bubblewrap_the_command_refuses_and_doctor_names_the_remedy(
     sandbox = next(each for each in check_installation() if each.name == "sandbox")
     assert sandbox.status == "ok"
     assert sandbox.text == "runs model-written programs in bubblewrap"
-    monkeypatch.setattr("rlanything.domains.bubblewrap.shutil.which", lambda name: None)
+    monkeypatch.setattr("rlanything_sandbox.bubblewrap.shutil.which", lambda name: None)
     assert call(monkeypatch, "sandbox", program) == 2
     assert "apt-get install bubblewrap" in capsys.readouterr().err
     sandbox = next(each for each in check_installation() if each.name == "sandbox")

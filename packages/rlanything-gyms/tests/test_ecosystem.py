@@ -15,7 +15,6 @@ from rlanything.config.recipe import load_recipe
 from rlanything.config.yaml import read_yaml
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.registry import load_domain
-from rlanything.domains.winning import WinRule
 from rlanything.plugins import plugin_names
 from rlanything.records import Completion, Task
 from rlanything.rollout.episodes import RolloutRequest, Rollouts, rollout
@@ -30,6 +29,7 @@ from rlanything_gyms.ecosystem import (
     action_names,
     split_seeds,
 )
+from rlanything_gyms.winning import WinRule
 
 CLOSED: list[str] = []
 GONE: list[str] = []

@@ -27,13 +27,13 @@ from rlanything.engines.base import Sampling
 from rlanything.engines.hf.engine import HFEngine
 from rlanything.engines.hf.model import load_model
 from rlanything.engines.images import noise_png
-from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.progress import Progress
 from rlanything.records import Message, Messages
 from rlanything.roles.chat_model import ChatRequest, LocalChatModel
-from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything_openai.chat_model import OpenAIChatModel
+from rlanything_openai.config import OpenAIEngineConfig
 
 NAME, KEY, KEY_VARIABLE = "small-adapter", "a-key-that-stays-secret", "VLLM_TEST_KEY"
 STARTS_WITHIN_SECONDS = 300
@@ -109,7 +109,7 @@ def speaker_at(url: str, model: str = NAME, images: tuple[Path, ...] = ()) -> Op
     role = adapter_at(url, model)
     assert isinstance(role.engine, OpenAIEngineConfig)
     setting = role.engine_setting("adapter", 1, images=images)
-    return OpenAIChatModel(role.engine.build(None, setting))
+    return role.engine.build(None, setting)
 
 
 def chats(count: int) -> list[Messages]:

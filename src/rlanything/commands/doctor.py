@@ -25,7 +25,7 @@ LITTLE_SPACE = 2 * 2**30
 EXTRAS = {
     "lora": ("peft", "training of LoRA adapters"),
     "vllm": ("vllm", "generation"),
-    "openai": ("openai", "access to hosted models"),
+    "openai": ("rlanything_openai", "access to hosted models"),
     "gguf": ("gguf", "reading of GGUF files"),
     "wandb": ("wandb", "metrics on Weights & Biases"),
     "judge": ("rlanything_judge", "judging of rollouts from elsewhere"),

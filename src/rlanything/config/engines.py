@@ -111,9 +111,9 @@ class EngineConfig(ConfigSection):
         """Returns the engine.
 
         `model` is the role's `LanguageModel`, whose weights may change between calls, and the
-        result an `engines.base.Engine`; for a `remote` engine `model` is None, and the result has
-        the methods of `engines.openai.endpoint.Endpoint` (`ask`, `pop_usage`). Raises `ModelError`,
-        or another one-line ValueError, if it cannot serve the model."""
+        result an `engines.base.Engine`; for a `remote` engine `model` is None, and the result a
+        `roles.chat_model.ChatModel`. Raises `ModelError`, or another one-line ValueError, if it
+        cannot serve the model."""
         raise NotImplementedError(f"{type(self).__name__} does not define build()")
 
     def memory(self, workload: EngineWorkload) -> EngineMemory | None:

@@ -35,7 +35,6 @@ from rlanything.roles.judges.base import FunctionJudge, Judge, JudgeError, Score
 from rlanything.roles.judges.llm import LLMJudge, ValueJudge
 from rlanything.roles.judges.panel import JudgePanel
 from rlanything.roles.judges.unit_test import UnitTestJudge
-from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.rollout.episodes import Agent
 from rlanything.runs.parts import NO_PARTS, Parts
@@ -142,7 +141,8 @@ def build_components(
     Chat templates with a date show `day`; None: today. `images`: folder of the run's screenshots.
 
     Raises `RecipeError` for a role that cannot train, or whose model cannot read required images,
-    `ModelError`, `EndpointError` or `JudgeError` for an unusable model or judge."""
+    `ModelError`, `JudgeError` or an engine's own one-line ValueError for an unusable model or
+    judge."""
     check_models(recipe)
     if checkpoint is None:  # a run that has begun keeps its settings
         check_feedback(recipe, domain)
@@ -215,7 +215,7 @@ class _ChatModels:
         self.engines += [trained.engine for trained in self.trained.values()]
 
     def build(self, name: str) -> ChatModel:
-        """Builds the model that answers for a role. Raises `ModelError` or `EndpointError`."""
+        """Builds the model that answers for a role. Raises as `build_chat_model` does."""
         self.by_role[name] = chat_model = self._built(name)
         return chat_model
 
@@ -259,11 +259,10 @@ def build_chat_model(
     images: tuple[Path, ...] = (),
 ) -> ChatModel:
     """Builds a role's model, with `models` or at an endpoint; a chat template with a date shows
-    `day` (None: today), and images are looked up in these folders. Raises `ModelError` or
-    `EndpointError`."""
+    `day` (None: today), and images are looked up in these folders. Raises `ModelError`, or another
+    one-line ValueError of the role's engine."""
     if role.remote:
-        setting = role.engine_setting(name, threads=0, images=images)
-        return OpenAIChatModel(role.engine.build(None, setting))
+        return role.engine.build(None, role.engine_setting(name, threads=0, images=images))
     served = models.served(RoleSource(name, role, images=images))
     return LocalChatModel(served.model, served.engine, day, role.chat_template_kwargs)
 

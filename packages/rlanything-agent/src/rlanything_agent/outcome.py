@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from rlanything.domains.winning import as_good
+from rlanything.domains.rounding import as_good
 
 
 class BadOutcome(ValueError):

@@ -25,9 +25,9 @@ from rlanything.domains.base import (
     StepResult,
 )
 from rlanything.domains.text import TextDomain
-from rlanything.domains.winning import BadReward, EpisodeEnd, RewardRange, WinRule, reward_of
 from rlanything.records import Task
 from rlanything.seeds import derive
+from rlanything_gyms.winning import BadReward, EpisodeEnd, RewardRange, WinRule, reward_of
 
 SPLITS = ("train", "tune", "in_domain", "ood")
 SEEDS_PER_SPLIT = 2**24

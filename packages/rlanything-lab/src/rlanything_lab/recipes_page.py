@@ -134,7 +134,7 @@ _KINDS = {"integer": "whole number", "number": "number", "string": "text", "bool
 
 
 def write_page() -> str:
-    """Returns the page, including the engines of this package."""
+    """Returns the page, including the settings of the embedded engine and of endpoints."""
     parts = [HEAD]
     parts += [_section(title, section) for title, section in SECTIONS.items()]
     parts += [_section(f"`engine: {{name: {n}}}`", engine) for n, engine in _engines()]
@@ -142,9 +142,9 @@ def write_page() -> str:
 
 
 def _engines() -> Iterator[tuple[str, type[EngineConfig]]]:
-    """Yields this package's engines by name, without importing their libraries."""
+    """Yields the engines to document by name, without importing their libraries."""
     for entry in sorted(entry_points(group="rlanything.engines"), key=lambda entry: entry.name):
-        if entry.value.startswith("rlanything."):
+        if entry.value.startswith(("rlanything.", "rlanything_openai.")):
             yield entry.name, entry.load()
 
 

@@ -12,7 +12,7 @@ import errno
 import os
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.bpf import (
+from rlanything_sandbox.bpf import (
     ALLOW,
     ANY_BIT,
     ARCHITECTURES,

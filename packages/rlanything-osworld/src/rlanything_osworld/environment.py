@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rlanything.domains.base import EpisodeError, Image, Observation, StepResult
+from rlanything.domains.rounding import as_good
 from rlanything.domains.screens import LOOK
-from rlanything.domains.winning import as_good
 from rlanything.records import Task
 from rlanything_osworld.actions import (
     ACTION_MARKER,

@@ -23,19 +23,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.bubblewrap import (
-    ISOLATED,
-    READ_IN_ETC,
-    BoxProcess,
-    Shown,
-    Writable,
-    boxed,
-    bubblewrap,
-    resource_limits,
-    shown_in_place,
-    system,
-    unused_user,
-)
 from rlanything_agent.harbor.container import (
     SHOWN_BYTES,
     ContainerFault,
@@ -53,6 +40,19 @@ from rlanything_agent.harbor.dockerfile import (
 )
 from rlanything_agent.harbor.folder import HarborTask
 from rlanything_agent.harbor.needed import Installed
+from rlanything_sandbox.bubblewrap import (
+    ISOLATED,
+    READ_IN_ETC,
+    BoxProcess,
+    Shown,
+    Writable,
+    boxed,
+    bubblewrap,
+    resource_limits,
+    shown_in_place,
+    system,
+    unused_user,
+)
 
 _HERE = Path(__file__).parent
 _OWN = "/run/harbor"

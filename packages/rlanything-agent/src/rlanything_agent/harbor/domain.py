@@ -11,7 +11,6 @@ from typing import Literal
 from pydantic import Field
 
 from rlanything.domains.base import DomainError, File, Finding
-from rlanything.domains.bubblewrap import bubblewrap
 from rlanything.domains.rows import TaskSet
 from rlanything.domains.text import TextDomain, transcript
 from rlanything.records import Messages, Step, Task
@@ -24,6 +23,7 @@ from rlanything_agent.harbor.environment import MARKER, HarborEnvironment, Harbo
 from rlanything_agent.harbor.folder import HarborTask, read_task, solving, task_folders
 from rlanything_agent.harbor.needed import Installed, installed
 from rlanything_agent.tasks import read_tasks
+from rlanything_sandbox.bubblewrap import bubblewrap
 
 _RULES = (
     "You have a shell, as root and without a network, and no one answers questions. Answer with a "

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from rlanything.domains.base import DomainOptions, EpisodeError, Observation, StepResult
-from rlanything.domains.winning import as_good
+from rlanything.domains.rounding import as_good
 from rlanything.records import Task
 from rlanything_agent.harbor.container import Container, ContainerFault, Ran, Tested
 from rlanything_agent.harbor.dockerfile import NotPlain

@@ -10,12 +10,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlanything.domains.bubblewrap import BoxProcess
 from rlanything_coding.sandbox.base import Job, Limits, SandboxUnavailable
 from rlanything_coding.sandbox.interpreter import PACKAGES, interpreter
 from rlanything_coding.sandbox.launch import box_command
 from rlanything_coding.sandbox.seccomp import compile_filter
 from rlanything_coding.sandbox.zygote import REPLY, REQUEST
+from rlanything_sandbox.bubblewrap import BoxProcess
 
 START_SECONDS = 60.0
 GRACE_SECONDS = 4.0

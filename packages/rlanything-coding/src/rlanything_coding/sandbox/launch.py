@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlanything.domains.bubblewrap import ISOLATED, boxed, bubblewrap
 from rlanything_coding.sandbox.base import SandboxUnavailable
 from rlanything_coding.sandbox.interpreter import (
     EXECUTABLE,
@@ -12,6 +11,7 @@ from rlanything_coding.sandbox.interpreter import (
     PACKAGES,
     Interpreter,
 )
+from rlanything_sandbox.bubblewrap import ISOLATED, boxed, bubblewrap
 
 _ENVIRONMENT = {
     # Sets and dicts of strings keep the same order in every run.

@@ -10,7 +10,9 @@ import errno
 import platform
 from collections.abc import Sequence
 
-from rlanything.domains.bpf import (
+from rlanything_coding.sandbox.base import SandboxUnavailable
+from rlanything_coding.sandbox.syscalls import ALLOWED, CHECKED
+from rlanything_sandbox.bpf import (
     ALLOW,
     ANY_BIT,
     ARCHITECTURES,
@@ -25,8 +27,6 @@ from rlanything.domains.bpf import (
     of_architecture,
     packed,
 )
-from rlanything_coding.sandbox.base import SandboxUnavailable
-from rlanything_coding.sandbox.syscalls import ALLOWED, CHECKED
 
 Code = list[Instruction]
 

@@ -7,7 +7,7 @@ memory that RLIMIT_AS does not count (memfd, System V).
 
 from __future__ import annotations
 
-from rlanything.domains.bpf import Numbers
+from rlanything_sandbox.bpf import Numbers
 
 ALLOWED: dict[str, Numbers] = {
     "read": (0, 63),

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from rlanything.domains.base import CodeName, DomainError
 from rlanything.domains.registry import named_function
-from rlanything.domains.winning import WinRule
 from rlanything_gyms.ecosystem import (
     EcosystemDomain,
     EcosystemEnvironment,
@@ -19,6 +18,7 @@ from rlanything_gyms.ecosystem import (
 from rlanything_gyms.gymnasium.actions import ActionReader
 from rlanything_gyms.gymnasium.game import GymnasiumGame, make_environment
 from rlanything_gyms.gymnasium.rendering import Renderer, Rendering, check_observations
+from rlanything_gyms.winning import WinRule
 
 
 class GymnasiumDomain(EcosystemDomain):
@@ -30,7 +30,7 @@ class GymnasiumDomain(EcosystemDomain):
         id: CodeName
         """As for `gymnasium.make`; `module:ID` imports a module that registers it."""
         win: Mapping[str, Any]
-        """Condition for winning an episode (`domains/winning.py`)."""
+        """Condition for winning an episode (`winning.py`)."""
         kwargs: Mapping[str, Any] = Field(default_factory=dict)
         """Further arguments of `gymnasium.make`."""
         actions: Sequence[Any] | Mapping[str, Any] | None = None

@@ -11,7 +11,6 @@ from pydantic import Field
 from rlanything.domains.base import Capabilities, DomainError, File
 from rlanything.domains.rows import check_shares, divided, read_lines
 from rlanything.domains.text import TextDomain
-from rlanything.domains.winning import WinRule
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import EpisodeRules
 from rlanything_gyms.http_tools import HttpFault, HttpServer, checked_url
@@ -19,6 +18,7 @@ from rlanything_gyms.nemo_gym.environment import NemoGymEnvironment, NemoGymSett
 from rlanything_gyms.nemo_gym.rows import BadRow, check_row, opening
 from rlanything_gyms.tools.calling import CallingOptions
 from rlanything_gyms.tools.rows import rows_of
+from rlanything_gyms.winning import WinRule
 
 
 class NemoGymDomain(TextDomain):

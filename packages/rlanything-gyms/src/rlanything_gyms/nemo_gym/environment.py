@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.domains.calls import Said
-from rlanything.domains.winning import BadReward, reward_of
 from rlanything.records import Message, Task
 from rlanything.surrogates import whole_characters
 from rlanything_gyms.ecosystem import EpisodeRules
@@ -19,6 +18,7 @@ from rlanything_gyms.http_tools import HttpFault, HttpServer, RefusedRequest
 from rlanything_gyms.nemo_gym.rows import functions, opening, response_to_verify
 from rlanything_gyms.tools.calling import CallingEnvironment
 from rlanything_gyms.tools.methods import Tool, ToolError
+from rlanything_gyms.winning import BadReward, reward_of
 
 
 @dataclass(frozen=True, slots=True)

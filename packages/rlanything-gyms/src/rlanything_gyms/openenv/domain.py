@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.winning import WinRule
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import (
     EcosystemDomain,
@@ -25,6 +24,7 @@ from rlanything_gyms.openenv.game import (
     OpenEnvSettings,
     ServerFault,
 )
+from rlanything_gyms.winning import WinRule
 
 
 class OpenEnvDomain(EcosystemDomain):
@@ -36,7 +36,7 @@ class OpenEnvDomain(EcosystemDomain):
         url: str
         """Address of the server."""
         win: Mapping[str, Any]
-        """Condition for winning an episode (`domains/winning.py`)."""
+        """Condition for winning an episode (`winning.py`)."""
         action: Mapping[str, Any] = Field({"message": ACTION})
         """The action that is sent, with `$action` as the placeholder of the policy's."""
         observation: str | None = None

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from rlanything.domains.base import Capabilities, DomainError, SecretVariable
 from rlanything.domains.text import TextDomain
-from rlanything.domains.winning import WinRule
 from rlanything.records import Messages, Step, Task
 from rlanything.seeds import derive
 from rlanything_gyms.ecosystem import EpisodeRules
@@ -24,6 +23,7 @@ from rlanything_gyms.ors.environment import (
     steps_without_rewards,
 )
 from rlanything_gyms.tools.calling import CallingOptions
+from rlanything_gyms.winning import WinRule
 
 
 class OrsDomain(TextDomain):
@@ -43,7 +43,7 @@ class OrsDomain(TextDomain):
         )
         """The server's split for each of ours."""
         win: Mapping[str, Any]
-        """Condition for winning an episode (`domains/winning.py`): `return` is the sum of the
+        """Condition for winning an episode (`winning.py`): `return` is the sum of the
         rewards of all calls, `reward` the last one."""
         reward_range: Any = None
         """Lowest and highest return; None: any."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from rlanything.domains.base import EpisodeError, Observation, StepResult
 from rlanything.domains.calls import Said
-from rlanything.domains.winning import BadReward, EpisodeEnd, reward_of
 from rlanything.records import Message, Step, Task
 from rlanything.surrogates import whole_characters
 from rlanything_gyms.ecosystem import EpisodeRules
@@ -18,6 +17,7 @@ from rlanything_gyms.http_tools import HttpFault
 from rlanything_gyms.ors.client import FailedCall, OrsClient, OrsPlace
 from rlanything_gyms.tools.calling import END, CallingEnvironment, shown_action
 from rlanything_gyms.tools.methods import Tool, ToolError
+from rlanything_gyms.winning import BadReward, EpisodeEnd, reward_of
 
 _NO_CALL = "error: there is no call in this answer; call a tool"
 _NO_REWARD = "[no reward]"

@@ -16,7 +16,6 @@ from pydantic import Field
 from reasoning_gym.factory import DATASETS
 
 from rlanything.domains.base import DomainError, DomainOptions, EpisodeError
-from rlanything.domains.winning import WinRule
 from rlanything.records import Step, Task
 from rlanything_gyms.ecosystem import (
     EcosystemDomain,
@@ -27,6 +26,7 @@ from rlanything_gyms.ecosystem import (
     silenced,
     split_seeds,
 )
+from rlanything_gyms.winning import WinRule
 
 _SHARES = MappingProxyType({"train": (0.0, 0.7), "tune": (0.7, 0.8), "in_domain": (0.8, 1.0)})
 """Split of a question, by its hash as a number from 0 to 1."""

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rlanything.domains.base import CodeName, DomainError
-from rlanything.domains.winning import WinRule
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import (
     EcosystemDomain,
@@ -28,6 +27,7 @@ from rlanything_gyms.textarena.game import (
     offers_moves,
 )
 from rlanything_gyms.textarena.opponents import FrozenModelOptions, Opponent, opponent_of
+from rlanything_gyms.winning import WinRule
 
 
 class TextArenaDomain(EcosystemDomain):

@@ -14,7 +14,6 @@ import nltk
 
 from rlanything.domains.base import DomainError, EpisodeError
 from rlanything.domains.text import TextDomain
-from rlanything.domains.winning import BadReward
 from rlanything.records import Completion, Messages, Step, Task
 from rlanything_gyms.ecosystem import NO_ACTION, GameTurn, silenced
 from rlanything_gyms.textarena.opponents import (
@@ -23,6 +22,7 @@ from rlanything_gyms.textarena.opponents import (
     Player,
     listed_moves,
 )
+from rlanything_gyms.winning import BadReward
 
 MOST_MOVES = 1000
 """Consecutive opponents' moves after which a game counts as one without a policy turn."""

@@ -18,7 +18,6 @@ from rlanything.domains.base import (
 from rlanything.domains.registry import named_function
 from rlanything.domains.rows import TaskSet, check_shares
 from rlanything.domains.text import TextDomain
-from rlanything.domains.winning import WinRule
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import split_seeds
 from rlanything_gyms.tools.calling import CallingOptions
@@ -26,6 +25,7 @@ from rlanything_gyms.tools.environment import ToolsEnvironment, ToolsSettings
 from rlanything_gyms.tools.methods import Factory
 from rlanything_gyms.tools.rows import NO_PROMPT, read_rows
 from rlanything_gyms.tools.servers import ServerOptions, ServersSettings, server_of
+from rlanything_gyms.winning import WinRule
 
 
 class ToolsDomain(TextDomain):

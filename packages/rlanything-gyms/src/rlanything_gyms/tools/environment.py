@@ -13,7 +13,6 @@ from rlanything.domains.base import (
     Observation,
     StepResult,
 )
-from rlanything.domains.winning import BadReward, WinRule
 from rlanything.records import Task
 from rlanything.surrogates import whole_characters
 from rlanything_gyms.ecosystem import OwnRandomness
@@ -31,6 +30,7 @@ from rlanything_gyms.tools.methods import (
 from rlanything_gyms.tools.reward import Played, RewardFunction, check_reward, reward_for
 from rlanything_gyms.tools.rows import opening
 from rlanything_gyms.tools.servers import McpFault, ServersSettings
+from rlanything_gyms.winning import BadReward, WinRule
 
 
 @dataclass(frozen=True, slots=True)

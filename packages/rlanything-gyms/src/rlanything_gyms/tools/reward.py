@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.winning import BadReward, reward_of
 from rlanything.records import Message, Messages
 from rlanything_gyms.tools.methods import settled
+from rlanything_gyms.winning import BadReward, reward_of
 
 RewardFunction = Callable[..., Any]
 _ABOUT_BATCHES = ("prompt", "completion", "completion_ids")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from rlanything.domains.base import CommandWords, DomainError, DomainOptions, SecretVariable
-from rlanything.domains.bubblewrap import bubblewrap, offline_box, resource_limits
+from rlanything_sandbox.bubblewrap import bubblewrap, offline_box, resource_limits
 
 _LIMITED = """
 import json, os, resource, sys

@@ -21,8 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
+from rlanything.domains.rounding import as_good
 from rlanything.domains.thoughts import answer_start
-from rlanything.domains.winning import as_good
 from rlanything.records import Completion, Step, Task, Trajectory
 from rlanything_judge.rollouts.formats import FormatError, LineFormat, parquet_lines
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from rlanything.domains.requests import RequestsRefused
 from rlanything.domains.thoughts import THINK
@@ -13,10 +12,7 @@ from rlanything.engines.base import ModelError, Sampling
 from rlanything.records import Completion
 from rlanything.roles.chat_model import ChatRequest, grouped_by_limit, stop_place
 from rlanything.roles.tools import tools_in_words
-
-if TYPE_CHECKING:  # the client is an extra
-    from rlanything.engines.openai.endpoint import Answer, Endpoint
-
+from rlanything_openai.endpoint import Answer, Endpoint
 
 _UNKNOWN_TOKENS = "the policy is behind an endpoint, which counts no tokens: estimate them"
 

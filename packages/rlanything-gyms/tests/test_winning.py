@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.winning import BadReward, EpisodeEnd, RewardRange, WinRule, reward_of
+from rlanything_gyms.winning import BadReward, EpisodeEnd, RewardRange, WinRule, reward_of
 
 WON = EpisodeEnd(2.5, 1.0, 7, True, {"score": np.float32(3.0), "is_success": True, "map": "4x4"})
 

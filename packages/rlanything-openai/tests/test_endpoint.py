@@ -41,9 +41,10 @@ from rlanything.domains.base import Image
 from rlanything.engines.base import ModelError
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.images import noise_png
-from rlanything.engines.openai.endpoint import Answer, EndpointError
 from rlanything.records import Message
+from rlanything.roles.chat_model import ChatRequest
 from rlanything.runs.stopping import Stopped, Stopper
+from rlanything_openai.endpoint import Answer, EndpointError
 
 
 def test_messages_seed_and_sampling_go_out_as_they_are(fake: FakeEndpoint) -> None:
@@ -412,9 +413,9 @@ def test_images_go_out_as_data(fake: FakeEndpoint, tmp_path: Path) -> None:
         {"model": MODEL, "engine": {"name": "openai", "url": fake.url, "key_variable": None}}
     )
     setting = role.engine_setting("judge", 0, (tmp_path,))
-    endpoint = role.engine.build(None, setting)
+    model = role.engine.build(None, setting)
     chat = (Message("system", "Look."), Message("user", "What is it?", (name,)))
-    endpoint.ask([(chat, 0)], SAMPLING)
+    model.answer([ChatRequest(chat, (0,))], SAMPLING)
     [body] = fake.bodies
     system, user = body["messages"]
     assert system == {"role": "system", "content": "Look."}
@@ -425,4 +426,4 @@ def test_images_go_out_as_data(fake: FakeEndpoint, tmp_path: Path) -> None:
     assert base64.b64decode(encoded) == data
     lost = (Message("user", "And this?", (f"{'0' * 32}.png",)),)
     with pytest.raises(ModelError, match=r"image 0{32}\.png is not in"):
-        endpoint.ask([(lost, 0)], SAMPLING)
+        model.answer([ChatRequest(lost, (0,))], SAMPLING)

@@ -29,7 +29,7 @@ from helpers.fake_endpoint import (
 )
 from helpers.hostile_answers import ENDLESS, HEAD, NO_ANSWER, SLOW, Respond, body, redirect
 from rlanything.engines.base import Sampling
-from rlanything.engines.openai.endpoint import Answer, EndpointError, Refused, _Fault
+from rlanything_openai.endpoint import Answer, EndpointError, Refused, _Fault
 
 HOSTILE = {**SLOW, **ENDLESS, **NO_ANSWER}
 

@@ -22,15 +22,16 @@ from helpers.guess import FEW, GUESS
 from helpers.scripted import Counting
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.roles import AdapterConfig, PolicyConfig
+from rlanything.domains.requests import RequestsRefused
 from rlanything.engines.base import ModelError, Sampling
-from rlanything.engines.openai.config import OpenAIEngineConfig
 from rlanything.progress import Progress
 from rlanything.records import Message
 from rlanything.roles.chat_model import ChatRequest
-from rlanything.roles.openai_chat_model import OpenAIChatModel
 from rlanything.roles.policy import LanguagePolicy
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
+from rlanything_openai.chat_model import OpenAIChatModel
+from rlanything_openai.config import OpenAIEngineConfig
 
 # Groups of four in which candidates are made, and nothing that this is not about.
 SMALL = ("seed=0", "curriculum.alpha_low=0.25", "curriculum.alpha_high=0.75")
@@ -47,7 +48,7 @@ def speaker_on(fake: FakeEndpoint) -> OpenAIChatModel:
     engine = {"name": "openai", "url": fake.url, "key_variable": "MY_KEY"}
     role = AdapterConfig.model_validate({"model": MODEL, "engine": engine})
     assert isinstance(role.engine, OpenAIEngineConfig)
-    return OpenAIChatModel(role.engine.build(None, role.engine_setting("adapter", 1)))
+    return role.engine.build(None, role.engine_setting("adapter", 1))
 
 
 def test_a_remote_speaker_gives_n_texts_without_tokens_to_each_question(fake: FakeEndpoint) -> None:
@@ -301,12 +302,11 @@ def test_a_recipes_own_policy_is_evaluated_too(
     assert json.loads(capsys.readouterr().out)["episodes"] == 2
 
 
-def test_a_missing_client_is_one_line_with_the_command_that_brings_it(
-    fake: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"pip install 'rlanything\[openai\]'"):
-        speaker_on(fake)
+def test_a_prompt_whose_tokens_are_counted_is_not_sent(fake: FakeEndpoint) -> None:
+    counted = ChatRequest((Message("user", "a"),), (0,), count_only=True)
+    with pytest.raises(RequestsRefused, match="counts no tokens: estimate them"):
+        speaker_on(fake).answer([counted], Sampling(1.0, 8))
+    assert fake.requests == 0
 
 
 def test_every_role_is_local_unless_the_recipe_says_otherwise() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import urlsplit
@@ -19,7 +18,7 @@ from rlanything.config.engines import (
 from rlanything.config.trust import SECRET, trust_of
 
 if TYPE_CHECKING:
-    from rlanything.engines.openai.endpoint import Endpoint
+    from rlanything_openai.chat_model import OpenAIChatModel
 
 
 OURS = frozenset(
@@ -37,7 +36,8 @@ class OpenAIEngineConfig(EngineConfig):
     remote: ClassVar[bool] = True
 
     name: str = "openai"
-    """The official client, extra `openai`; `model` is then the endpoint's name of the model."""
+    """The official client (packages/rlanything-openai); `model` is then the endpoint's name of the
+    model."""
     url: str
     """Base URL of the API, such as `https://api.openai.com/v1` or `http://127.0.0.1:8000/v1`."""
     key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = (
@@ -87,22 +87,16 @@ class OpenAIEngineConfig(EngineConfig):
             raise PydanticCustomError(SECRET, "{name} would be sent to {host}", where)
         return self
 
-    def build(self, model: None, setting: EngineSetting) -> Endpoint:
-        """Returns the endpoint, without sending a request.
-
-        Raises `ModelError` without the official client, `EndpointError` without a key."""
-        from rlanything.engines.base import ModelError
-
-        if importlib.util.find_spec("openai") is None:
-            raise ModelError(
-                f"{setting.role}.engine: openai needs the official client: "
-                "pip install 'rlanything[openai]'"
-            )
+    def build(self, model: None, setting: EngineSetting) -> OpenAIChatModel:
+        """Returns the model behind the endpoint, without sending a request. Raises `EndpointError`
+        without a key."""
         from rlanything.engines.images import ImageBook
-        from rlanything.engines.openai.endpoint import Endpoint
+        from rlanything_openai.chat_model import OpenAIChatModel
+        from rlanything_openai.endpoint import Endpoint
 
         images = ImageBook(setting.images)
-        return Endpoint(setting.role, setting.model, self, setting.timeout_seconds, images)
+        endpoint = Endpoint(setting.role, setting.model, self, setting.timeout_seconds, images)
+        return OpenAIChatModel(endpoint)
 
     def memory(self, workload: EngineWorkload) -> EngineMemory:
         """Returns no parts, because the model runs elsewhere."""

@@ -1,11 +1,15 @@
-"""The page `docs/metrics.md`, written from the registry and the checks."""
+"""The page `docs/metrics.md`, generated from the registry and the checks.
+
+`python -m rlanything_lab.metrics_page > docs/metrics.md` writes it."""
 
 from __future__ import annotations
 
 from itertools import groupby
 
+from rlanything.runs.metrics.measuring import Meter
 from rlanything.runs.metrics.registry import REGISTERED, Metric
 from rlanything.runs.warnings import RULES
+from rlanything.terminal import write, write_line
 
 HEAD = """# Metrics
 
@@ -19,7 +23,7 @@ for one that scores, SPLIT for a held-out split such as `in_domain`, WORLD for o
 (their splits begin with it: `guess/in_domain`). A share lies between 0 and 1. "Judged steps" are
 those of the iteration's rollouts; each judge makes m judgements of each.
 
-This page is written by `python -m rlanything.runs.metrics`. Your own metric is a function of
+This page is written by `python -m rlanything_lab.metrics_page`. Your own metric is a function of
 an iteration or an evaluation that declares what it measures:
 
 ```python
@@ -65,3 +69,8 @@ def _rows(listed: list[Metric]) -> list[str]:
         f"| {', '.join(f'`{metric.name}`' for metric in alike)} | {unit} | {meaning} |"
         for (unit, meaning), alike in groupby(listed, lambda metric: (metric.unit, metric.meaning))
     ]
+
+
+if __name__ == "__main__":
+    Meter(lambda line: write_line(line, stderr=True))  # imports what other packages bring
+    write(write_page())

@@ -1,0 +1,1 @@
+"""Endpoints with the OpenAI chat API as an engine."""

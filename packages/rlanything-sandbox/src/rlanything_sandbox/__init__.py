@@ -1,0 +1,1 @@
+"""Boxes and system call filters for untrusted programs."""
