@@ -20,6 +20,8 @@ from rlanything_lab.ablation.arms import Arm
 LOOP = {"tasks": 2, "tasks_per_iteration": 1, "rollouts_per_task": 2, "iterations": 1}
 TOUCH = {"name": "subprocess:run", "options": {"args": ["touch", "PWNED"]}}
 COMMANDS = ["judge-check", "ablate"]
+KEYS = ",MY_LEARNER@127.0.0.1,MY_SECRET@127.0.0.1"
+"""What an ablation grants its runs: the variables that its recipe's user has named, and hosts."""
 
 
 def given_to(command: str, judge: dict[str, object] | None = None, **sections: object) -> str:
@@ -86,11 +88,15 @@ def test_an_ablation_hands_on_what_it_was_allowed(monkeypatch: pytest.MonkeyPatc
     engine = {"name": "openai", "url": "http://127.0.0.1:1/v1", "key_variable": "MY_SECRET"}
     judge = {"model": "m", "train": False, "engine": engine}
     path = Path("recipe.yaml")
-    path.write_text(json.dumps({"name": "mine", "domain": {"name": "own:Mine"}, "judge": judge}))
+    learner = {"name": "tinker", "url": "http://127.0.0.1:2", "key_variable": "MY_LEARNER"}
+    policy = {"model": "m", "lora": {}, "learner": learner}
+    written = {"name": "mine", "domain": {"name": "own:Mine"}, "judge": judge, "policy": policy}
+    path.write_text(json.dumps(written))
     key = "judge.engine.key_variable=MY_SECRET"
+    learns = "policy.learner.key_variable=MY_LEARNER"
     told: dict[str, tuple[list[str], dict[str, str]]] = {}
     for allowed in (True, False):
-        said = [key, *([] if allowed else ["domain.name=own:Mine"])]
+        said = [key, learns, *([] if allowed else ["domain.name=own:Mine"])]
         [cell] = grid.make_cells(path, said, [Arm("mine", ())], [0], Path("out"), allowed)
         for command in ("train", "resume"):
             grid._start(path, cell, [cell]).process.wait()
@@ -101,5 +107,5 @@ def test_an_ablation_hands_on_what_it_was_allowed(monkeypatch: pytest.MonkeyPatc
     assert "--allow-code" not in told["train False"][0]
     assert "domain.name=own:Mine" in told["train False"][0]
     assert key in told["train True"][0]
-    granted = {"RLANYTHING_ALLOW_CODE": "1", "RLANYTHING_KEYS": ",MY_SECRET@127.0.0.1"}
+    granted = {"RLANYTHING_ALLOW_CODE": "1", "RLANYTHING_KEYS": KEYS}
     assert told["resume True"][1] == told["resume False"][1] == granted

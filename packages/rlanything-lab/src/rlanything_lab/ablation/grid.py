@@ -321,8 +321,9 @@ def _granted(recipe: Recipe, allow_code: bool) -> dict[str, str]:
     """Returns the environment that grants a process what this recipe was allowed to do."""
     keys = [os.environ.get(KEYS_VARIABLE, "")]
     places = [
-        (getattr(role.engine, "key_variable", None), getattr(role.engine, "url", ""))
+        (getattr(service, "key_variable", None), getattr(service, "url", ""))
         for role in recipe.model_sections
+        for service in (role.engine, getattr(role, "learner", None))
     ]
     asked = [each for _, each in mappings_in(recipe.domain.options)]
     places += [(each.get("key_variable"), str(each.get("url", ""))) for each in asked]
