@@ -139,7 +139,7 @@ OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "bubblewrap", "bpf", "screens", "calls", "thoughts")),
     *("domains.registry", "domains.requests", "domains.rows", "domains.templates", "domains.text"),
-    *("domains.findings", "domains.winning", "strict_json", "serving.address"),
+    *("domains.findings", "domains.winning", "strict_json", "serving.address", "openmp"),
 ]
 
 

@@ -20,6 +20,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
@@ -27,7 +28,15 @@ import weakref
 from pathlib import Path, PurePosixPath
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
+from rlanything.domains.bubblewrap import (
+    ISOLATED,
+    Shown,
+    boxed,
+    bubblewrap,
+    no_bubblewrap,
+    refusal,
+    system,
+)
 from rlanything_osworld.denied import syscall_filter
 from rlanything_osworld.guest.relay import Relay
 from rlanything_osworld.machine import PORTS, Body, DesktopLost, NoAnswer, exchange
@@ -106,6 +115,8 @@ class Desktop:
         home: Path | None = None,
         limits: DesktopLimits | None = None,
     ) -> None:
+        if sys.platform != "linux":
+            raise DesktopUnavailable(f"a desktop runs in a box, and {no_bubblewrap()}")
         self.size = size
         self._limits = limits or DesktopLimits()
         # Only its owner can look into it, and so only its owner can connect.

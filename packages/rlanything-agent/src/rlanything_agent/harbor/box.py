@@ -31,6 +31,7 @@ from rlanything.domains.bubblewrap import (
     Writable,
     boxed,
     bubblewrap,
+    no_bubblewrap,
     resource_limits,
     shown_in_place,
     system,
@@ -273,8 +274,8 @@ class _Session:
         program = bubblewrap()
         if program is None:
             raise DomainError(
-                "bwrap is not installed, and a policy's commands are not run without it: install "
-                "bubblewrap, or start docker and set domain.options.container=docker"
+                f"{no_bubblewrap()}, or start docker and set domain.options.container=docker; a "
+                "policy's commands are run in a box"
             )
         self._files = files
         self._most_bytes = task.storage_mb * 2**20
