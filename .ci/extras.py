@@ -25,13 +25,12 @@ SMALL = (
 )
 LOAD = """
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import distributions
 
-chosen = set(sys.argv[1:])
-found = [e for e in entry_points() if e.group.startswith("rlanything.") and set(e.extras) <= chosen]
-for entry_point in found:
-    entry_point.load()
-print(len(found), "entry points")
+every = [entry for there in distributions() for entry in there.entry_points]
+ours = [entry for entry in every if entry.group.startswith("rlanything.")]
+loaded = [entry.load() for entry in ours if set(entry.extras) <= set(sys.argv[1:])]
+print(len(loaded), "entry points")
 """
 
 
