@@ -22,6 +22,7 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 DOCKERFILES = sorted((ROOT / "docker").iterdir())
 NAMED = [*WORKFLOWS, ROOT / "AGENTS.md", ROOT / "SECURITY.md", *DOCKERFILES]
 """Files that name targets of make and commands."""
+FILE = re.compile(r"(?<![\w./-])((?:packages|docker|docs|tests|src|\.ci)/[\w./-]+\w)(?![\w./*-])")
 HOSTS = {"pypi.org", "files.pythonhosted.org"}
 
 
@@ -118,9 +119,7 @@ def test_what_a_file_names_exists(path: Path) -> None:
     called = r"(?:docker run .*rlanything(?::cuda)?|bin/rlanything) ([a-z-]+)"
     assert set(re.findall(called, text)) <= commands
     assert set(re.findall(r"--extra (\S+)", text)) <= set(EXTRAS)
-    files = re.findall(
-        r"(?<![\w./-])((?:packages|docker|docs|tests|src|\.ci)/[\w./-]+\w)(?![\w./*-])", text
-    )
+    files = FILE.findall(text)
     assert [name for name in files if not (ROOT / name).exists()] == []
 
 
