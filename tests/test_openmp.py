@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from helpers.paths import SOURCE
+from rlanything.openmp import cores
 
 GENERATION = """
 import os, subprocess, sys, time
@@ -77,3 +78,11 @@ def test_what_the_user_says_of_threads_stays():
 
 def test_a_program_that_imports_torch_first_is_told_once():
     assert output(LATE).stderr.count("RuntimeWarning: torch was imported before rlanything") == 1
+
+
+def test_cores_are_those_of_this_process_and_all_of_them_without_affinity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert cores() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    assert cores() == os.cpu_count()

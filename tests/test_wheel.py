@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import venv
 from collections.abc import Mapping
 from configparser import ConfigParser
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -135,6 +137,21 @@ def test_every_package_has_a_wheel_with_all_of_its_files(wheels: dict[str, Path]
         }
         with ZipFile(wheels[name]) as opened:
             assert files - set(opened.namelist()) == set(), name
+
+
+def test_two_builds_have_the_same_bytes(tmp_path: Path) -> None:
+    sums = []
+    for builds in ("first", "second"):
+        source = tmp_path / builds
+        shutil.copytree(PACKAGES / "rlanything-ray", source)
+        os.utime(source / "src" / "rlanything_ray" / "seats.py")
+        words = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel"]
+        settings = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+        subprocess.run([*words, "-d", "out"], cwd=source, env=settings, check=True)
+        built = sorted((source / "out").iterdir())
+        sums.append({path.name: sha256(path.read_bytes()).hexdigest() for path in built})
+    assert len(sums[0]) == 2
+    assert sums[0] == sums[1]
 
 
 def test_the_wheel_of_the_core_is_small(wheel: Path) -> None:

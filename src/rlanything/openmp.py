@@ -1,4 +1,4 @@
-"""OpenMP threads that sleep at barriers instead of spinning.
+"""Cores, and OpenMP threads that sleep at barriers instead of spinning.
 
 If another program uses a core, spinning threads wait for one that is not running: a call of half a
 second takes half a minute. On an idle machine, spinning threads generate about 1.5 times as fast;
@@ -24,6 +24,11 @@ def sleep_at_barriers() -> None:
         return
     _came_too_late = "torch" in sys.modules
     os.environ.update(SLEEP_AT_BARRIERS)
+
+
+def cores() -> int:
+    """Returns the number of cores that this process may use; all of them on macOS."""
+    return len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))
 
 
 def warn_of_spinning(threads: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -259,6 +260,17 @@ def test_a_machine_without_bubblewrap_says_what_to_install(
     monkeypatch.setattr(commands, "bubblewrap", lambda: None)
     [failure] = run(folder, "print(1)").failures
     assert "install bubblewrap, or set domain.options.contained=false" in failure.reason
+
+
+def test_a_mac_is_told_that_a_box_needs_linux(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "bubblewrap", lambda: None)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr(os, "memfd_create")
+    [failure] = run(folder, "print(1)").failures
+    assert "bwrap needs Linux" in failure.reason
+    assert "or set domain.options.contained=false" in failure.reason
 
 
 def test_a_command_that_is_not_there_is_named(folder: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -286,6 +287,12 @@ def test_without_bubblewrap_nothing_runs(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with pytest.raises(SandboxUnavailable, match="apt-get install bubblewrap") as caught:
         LocalExecutor(1)
     assert "\n" not in str(caught.value)
+
+
+def test_a_mac_is_told_that_programs_need_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(SandboxUnavailable, match=r"needs Linux, .* darwin: use a Linux .*$"):
+        LocalExecutor(1)
 
 
 def test_where_bubblewrap_is_refused_nothing_runs(

@@ -136,6 +136,12 @@ def test_a_desktop_whose_host_has_ended_before_it_starts_does_not_start() -> Non
     machine.close()
 
 
+def test_a_mac_is_told_that_a_desktop_needs_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(DesktopUnavailable, match=r"needs Linux, .* darwin: use a Linux .*$"):
+        Desktop()
+
+
 def test_without_its_packages_a_desktop_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

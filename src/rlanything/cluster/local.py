@@ -16,6 +16,7 @@ from rlanything.cluster.pool import SeatPool
 from rlanything.cluster.seat import Done, Failed, SamplesDone, StageBegun
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.child import Child
+from rlanything.openmp import cores
 from rlanything.rollout.worker_process import LONGEST_WAIT
 
 
@@ -26,13 +27,12 @@ class LocalSeats(SeatPool):
         """`device`: `cpu`, or `cuda` for one GPU per seat; `threads`: total CPU threads, 0 for one
         per core. Raises `SeatLost` if the seats do not start."""
         self._meeting = tempfile.TemporaryDirectory(prefix="rlanything-seats-")
-        cores = threads or len(os.sched_getaffinity(0))
         place = Place(
             rank=0,
             size=config.seats,
             meeting=f"file://{self._meeting.name}/meeting",
             device=device,
-            threads=max(1, cores // config.seats),
+            threads=max(1, (threads or cores()) // config.seats),
             timeout_seconds=max(config.load_seconds, config.timeout_seconds),
         )
         self._seats = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
 from rlanything.learning.sharding import SINGLE, SeatGroup
 from rlanything.learning.shares import Minibatch
-from rlanything.openmp import warn_of_spinning
+from rlanything.openmp import cores, warn_of_spinning
 
 OPTIMIZER = "optimizer"
 """Name of the learner-state folder inside its model's folder."""
@@ -106,7 +105,7 @@ def prepare_torch(threads: int) -> None:
     """Sets the CPU threads of the language models (0: one per core) and deterministic algorithms.
 
     Without the latter, threads would add up gradients of shared tokens in varying order."""
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or cores()
     warn_of_spinning(threads)
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True, warn_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 import shutil
 from contextlib import suppress
@@ -17,6 +16,7 @@ import typer
 from rlanything.commands.train import ALLOW_CODE
 from rlanything.config.yaml import typed
 from rlanything.domains.findings import Finding
+from rlanything.openmp import cores
 from rlanything.plugins import PluginError, load_plugin, plugin_names
 from rlanything.terminal import write_json, write_line
 from rlanything.version import __version__
@@ -56,7 +56,7 @@ def check_installation() -> list[Finding]:
     return [
         Finding("rlanything", "ok", f"{__version__}, Python {platform.python_version()}"),
         _accelerator(),
-        Finding("cores", "ok", f"{len(os.sched_getaffinity(0))} for this process"),
+        Finding("cores", "ok", f"{cores()} for this process"),
         *(Finding(package, "ok", version(package)) for package in ("torch", "transformers")),
         *(_extra(extra, *parts) for extra, parts in EXTRAS.items()),
         _drift(),
@@ -227,9 +227,8 @@ def _checkpoints(folder: Path) -> list[Finding]:
     findings: list[Finding] = []
     for iteration in saved_iterations(folder):
         name = checkpoint_name(iteration)
-        if damages := problems(folder / name):
-            text = f"{'; '.join(damages)}; resume takes the newest intact one, if any"
-            findings.append(Finding("checkpoint", "error", text))
-        else:
-            findings.append(Finding("checkpoint", "ok", f"{name} is intact"))
+        damages = problems(folder / name)
+        remedy = "resume takes the newest intact one, if any"
+        text = "; ".join([*damages, remedy]) if damages else f"{name} is intact"
+        findings.append(Finding("checkpoint", "error" if damages else "ok", text))
     return findings

@@ -19,6 +19,18 @@ from typing import IO, Annotated, Any, Literal
 from pydantic import Field
 
 from rlanything.domains.base import CommandWords, DomainError, DomainOptions
+<<<<<<< HEAD
+=======
+from rlanything.domains.bpf import no_debuggers
+from rlanything.domains.bubblewrap import (
+    Shown,
+    bubblewrap,
+    no_bubblewrap,
+    offline_box,
+    refusal,
+    resource_limits,
+)
+>>>>>>> release
 from rlanything.records import Task
 from rlanything_agent.conversation import Conversation, Ending
 from rlanything_agent.endpoint import AgentEndpoint, Door
@@ -151,6 +163,12 @@ class Command:
             direct = dict.fromkeys(("NO_PROXY", "no_proxy"), _without_proxy())
             streams |= {"env": {**os.environ, **direct, **variables}, "cwd": options.folder}
             return subprocess.Popen[bytes](words, **streams)
+        program = bubblewrap()
+        if program is None:
+            raise DomainError(
+                f"{no_bubblewrap()}, or set domain.options.contained=false if you trust the policy "
+                "with this machine; a command is run in a box otherwise"
+            )
         # Pass the settings through a file: everyone on the machine can read a command line.
         with (
             open(os.memfd_create("variables"), "w+b") as settings,
@@ -162,7 +180,7 @@ class Command:
                 settings.write(b"--setenv\0%b\0%b\0" % (name.encode(), value.encode()))
             settings.seek(0)
             given = settings.fileno(), filtered.fileno()
-            words = _box(options, [*words], check, given, endpoint.socket_path, ready)
+            words = _box(program, options, [*words], check, given, endpoint.socket_path, ready)
             streams |= {"env": {}, "cwd": "/", "pass_fds": [ready, *given]}
             return subprocess.Popen[bytes](words, **streams)
 
@@ -199,6 +217,7 @@ def _complaint(stderr: str) -> str:
 
 
 def _box(
+    program: str,
     options: CommandOptions,
     words: Sequence[str],
     check: Sequence[str],
@@ -206,14 +225,9 @@ def _box(
     server: Path,
     ready: int,
 ) -> list[str]:
-    """Returns the command line of a box whose only network access is the endpoint. `given`: files
-    with its environment and its system call filter."""
-    program = bubblewrap()
-    if program is None:
-        raise DomainError(
-            "bwrap is not installed, and a command is not run without it: install bubblewrap, or "
-            "set domain.options.contained=false if you trust the policy with this machine"
-        )
+    """Returns the command line of a box whose only network access is the endpoint.
+
+    `program`: bwrap. `given`: files with its environment and its system call filter."""
     settings = ["--args", str(given[0]), "--as-pid-1"]
     if no_debuggers() is not None:
         settings += ["--seccomp", str(given[1])]

@@ -20,6 +20,7 @@ import select
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import threading
@@ -27,6 +28,18 @@ import weakref
 from pathlib import Path, PurePosixPath
 
 from rlanything.domains.base import DomainError
+<<<<<<< HEAD
+=======
+from rlanything.domains.bubblewrap import (
+    ISOLATED,
+    Shown,
+    boxed,
+    bubblewrap,
+    no_bubblewrap,
+    refusal,
+    system,
+)
+>>>>>>> release
 from rlanything_osworld.denied import syscall_filter
 from rlanything_osworld.guest.relay import Relay
 from rlanything_osworld.machine import PORTS, Body, DesktopLost, NoAnswer, exchange
@@ -106,6 +119,8 @@ class Desktop:
         home: Path | None = None,
         limits: DesktopLimits | None = None,
     ) -> None:
+        if sys.platform != "linux":
+            raise DesktopUnavailable(f"a desktop runs in a box, and {no_bubblewrap()}")
         self.size = size
         self._limits = limits or DesktopLimits()
         # Only its owner can look into it, and so only its owner can connect.

@@ -17,6 +17,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlanything.domains.base import DomainError
+<<<<<<< HEAD
+=======
+from rlanything.domains.bubblewrap import (
+    ISOLATED,
+    boxed,
+    bubblewrap,
+    no_bubblewrap,
+    refusal,
+    system,
+)
+>>>>>>> release
 from rlanything_osworld.machine import PORTS, DesktopRefusal, Machine
 from rlanything_osworld.program import LineProgram, last_line
 from rlanything_sandbox.bubblewrap import ISOLATED, boxed, bubblewrap, refusal, system
@@ -153,7 +164,7 @@ class Evaluators:
 def _command(python: Path, sockets: Path, given: Path | None) -> list[str]:
     program = bubblewrap()
     if program is None:
-        raise DomainError("OSWorld's evaluators need bubblewrap: apt-get install bubblewrap")
+        raise DomainError(f"OSWorld's evaluators run in a box, and {no_bubblewrap()}")
     options = [*ISOLATED, "--clearenv", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL"]
     for name, value in _ENVIRONMENT.items():
         options += ["--setenv", name, value]

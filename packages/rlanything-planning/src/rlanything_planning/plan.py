@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import JudgeConfig, role_key
+from rlanything.openmp import cores
 from rlanything.runs.refusals import check_models
 from rlanything_planning.architecture import Architecture, architecture_of
 from rlanything_planning.assumptions import Assumptions, assume
@@ -51,7 +51,7 @@ def make_plan(
         parameters = [line for line in parameters if line.name != rewriting]
         how = "none: this domain cannot rewrite its tasks"
         parameters.append(Quantity(rewriting, None, "", how))
-    threads = recipe.threads or max(1, len(os.sched_getaffinity(0)) // seats)
+    threads = recipe.threads or max(1, cores() // seats)
     local = {
         role.name: (model, rate_of(device, model, role.role.dtype, assumed, threads))
         for role in roles

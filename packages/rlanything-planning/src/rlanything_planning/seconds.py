@@ -14,6 +14,7 @@ import torch
 
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import TrainedRoleConfig
+from rlanything.openmp import cores
 from rlanything_planning.architecture import Architecture, random_layer
 from rlanything_planning.assumptions import Assumptions
 from rlanything_planning.report import PlanError, PlanSection, Quantity, amount, brief
@@ -78,7 +79,7 @@ def rate_of(device: str, model: Architecture, dtype: str, use: Assumptions, thre
 @cache
 def measured_rate(shape: tuple[Any, ...], flops: float, dtype: str, threads: int) -> Rate:
     """Returns this machine's rate, timed on forward passes of one random layer of that shape."""
-    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    torch.set_num_threads(threads or cores())
     decoder, ids = random_layer(*shape), torch.zeros(1, TOKENS, dtype=torch.long)
     # One thread's CPU time does not grow with the load of the machine.
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter

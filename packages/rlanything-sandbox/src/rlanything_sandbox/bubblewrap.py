@@ -51,6 +51,13 @@ def bubblewrap() -> str | None:
     return None if path is None else os.path.abspath(path)
 
 
+def no_bubblewrap() -> str:
+    """Returns why there is no bwrap on this machine, with the remedy."""
+    if sys.platform == "linux":
+        return "bwrap is not installed: on Debian and Ubuntu, apt-get install bubblewrap"
+    return f"bwrap needs Linux, and this is {sys.platform}: use a Linux machine or container"
+
+
 def boxed(
     program: str,
     options: Sequence[str],
@@ -64,9 +71,7 @@ def boxed(
     if os.geteuid() != 0:
         return [program, *options, *_binds(shown), *rest]
     staged = [(str(source), f"shown-{i}") for i, (source, _) in enumerate(shown)]
-    places = [
-        (Path(_STAGING, name), target) for (_, name), (_, target) in zip(staged, shown, strict=True)
-    ]
+    places = [(Path(_STAGING, f"shown-{i}"), target) for i, (_, target) in enumerate(shown)]
     wanted = {
         "user": unused_user(),
         "staging": _STAGING,
@@ -165,12 +170,11 @@ class BoxProcess:
         """Waits until the box says that it is ready. `settings`: sent to it before. Returns None,
         or why it is not ready and the remedy, after ending it."""
         self.channel.settimeout(seconds)
-        try:
+        ready = b""
+        with contextlib.suppress(OSError):
             if settings:
                 self.channel.send(settings)
             ready = self.channel.recv(16)
-        except OSError:
-            ready = b""
         return None if ready == b"ready" else refusal(self._last_words())
 
     def kill(self, seconds: float) -> None:
@@ -215,15 +219,8 @@ def _binds(shown: Sequence[Shown]) -> list[str]:
 @cache
 def unused_user() -> int:
     """Returns an id without an account or a process, within the usual range of a user namespace."""
-    taken = {each.pw_uid for each in pwd.getpwall()} | set(_owners(os.listdir("/proc")))
+    taken = {each.pw_uid for each in pwd.getpwall()}
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):  # the process has ended meanwhile
+            taken.add(os.stat(f"/proc/{name}").st_uid)
     return next(user for user in range(64001, 65000) if user not in taken)
-
-
-def _owners(names: Sequence[str]) -> list[int]:
-    owners = []
-    for name in names:
-        try:
-            owners.append(os.stat(f"/proc/{name}").st_uid)
-        except OSError:  # the process has ended meanwhile
-            continue
-    return owners

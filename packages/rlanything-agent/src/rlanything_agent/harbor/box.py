@@ -23,6 +23,23 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlanything.domains.base import DomainError
+<<<<<<< HEAD
+=======
+from rlanything.domains.bubblewrap import (
+    ISOLATED,
+    READ_IN_ETC,
+    BoxProcess,
+    Shown,
+    Writable,
+    boxed,
+    bubblewrap,
+    no_bubblewrap,
+    resource_limits,
+    shown_in_place,
+    system,
+    unused_user,
+)
+>>>>>>> release
 from rlanything_agent.harbor.container import (
     SHOWN_BYTES,
     ContainerFault,
@@ -273,8 +290,8 @@ class _Session:
         program = bubblewrap()
         if program is None:
             raise DomainError(
-                "bwrap is not installed, and a policy's commands are not run without it: install "
-                "bubblewrap, or start docker and set domain.options.container=docker"
+                f"{no_bubblewrap()}, or start docker and set domain.options.container=docker; a "
+                "policy's commands are run in a box"
             )
         self._files = files
         self._most_bytes = task.storage_mb * 2**20

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+<<<<<<< HEAD
+=======
+from rlanything.domains.bubblewrap import ISOLATED, boxed, bubblewrap, no_bubblewrap
+>>>>>>> release
 from rlanything_coding.sandbox.base import SandboxUnavailable
 from rlanything_coding.sandbox.interpreter import (
     EXECUTABLE,
@@ -32,10 +36,7 @@ def box_command(python: Interpreter, channel: int) -> list[str]:
     Raises `SandboxUnavailable` if bwrap is not installed."""
     program = bubblewrap()
     if program is None:
-        raise SandboxUnavailable(
-            "bwrap is not installed: model-written programs are not run without it; install "
-            "bubblewrap (Debian, Ubuntu: apt-get install bubblewrap)"
-        )
+        raise SandboxUnavailable(f"{no_bubblewrap()}; programs that models write are run in a box")
     options = [*ISOLATED, "--clearenv", "--hostname", "box"]
     # The zygote makes a PID namespace for every run, which takes this capability within its own
     # user namespace. A run gives it up before the program begins.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
-from rlanything_coding.sandbox.base import CONTROL, Job, RunResult, Verdict
+from rlanything.domains.bubblewrap import no_bubblewrap
+from rlanything.openmp import cores
+from rlanything_coding.sandbox.base import CONTROL, Job, RunResult, SandboxUnavailable, Verdict
 from rlanything_coding.sandbox.box import Box, BoxDied, Ended
 from rlanything_coding.sandbox.comparison import kept, verdict_on
 
@@ -37,8 +39,10 @@ class LocalExecutor:
     programs may use, loaded before the first run."""
 
     def __init__(self, boxes: int | None = None, imports: Sequence[str] = ()) -> None:
+        if sys.platform != "linux":
+            raise SandboxUnavailable(no_bubblewrap())
         self._imports = tuple(imports)
-        count = boxes or len(os.sched_getaffinity(0))
+        count = boxes or cores()
         self.restarts = 0
         """Number of boxes that were replaced."""
         # A box ends with the thread that started it, so this thread lives as long as the executor.

@@ -13,7 +13,11 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from rlanything.domains.base import CommandWords, DomainError, DomainOptions, SecretVariable
+<<<<<<< HEAD
 from rlanything_sandbox.bubblewrap import bubblewrap, offline_box, resource_limits
+=======
+from rlanything.domains.bubblewrap import bubblewrap, no_bubblewrap, offline_box, resource_limits
+>>>>>>> release
 
 _LIMITED = """
 import json, os, resource, sys
@@ -114,8 +118,8 @@ def server_of(name: str, options: ServerOptions) -> ServerProgram | Address:
         raise DomainError(f"{place}.variables: {odd!r:.80} is no name, or has a NUL; remove it")
     if options.contained and bubblewrap() is None:
         raise DomainError(
-            f"{place}: bwrap is not installed, and a command is not run without it: install "
-            "bubblewrap, or set contained=false if you trust the policy with this machine"
+            f"{place}: {no_bubblewrap()}, or set contained=false if you trust the policy with this "
+            "machine; a command is run in a box otherwise"
         )
     return ServerProgram(
         options.command or (), paths[0], paths[1:], texts, options.memory_mb, options.contained

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from rlanything.config.recipe import Recipe, RecipeError, first_difference, load_recipe
 from rlanything.config.trust import KEYS_VARIABLE, mappings_in
 from rlanything.domains.registry import load_domain
+from rlanything.openmp import cores
 from rlanything.plugins import CODE_VARIABLE, IMPORTS
 from rlanything.progress import Progress
 from rlanything.runs.baseline import has_baseline
@@ -191,11 +192,11 @@ def _judge_from(source: Cell | None, arm: Arm) -> tuple[str, ...]:
 
 def runs_at_once(cells: Sequence[Cell]) -> int:
     """Returns how many runs fit the cores with their threads; one if models share a device."""
-    cores = len(os.sched_getaffinity(0))
+    here = cores()
     recipes = [cell.recipe for cell in cells]
     if any(role.device != "cpu" for r in recipes for role in r.roles.values()):
         return 1
-    return max(1, cores // max(recipe.threads or cores for recipe in recipes))
+    return max(1, here // max(recipe.threads or here for recipe in recipes))
 
 
 @dataclass(slots=True)
