@@ -266,33 +266,40 @@ def test_a_run_that_fails_says_why_and_leaves_no_entry(
 
 BURN = (
     "import sys, time\n"
-    "until = time.process_time() + float(sys.argv[1])\n"
+    "until = time.process_time() + 0.6\n"
     "while time.process_time() < until: sum(range(1000))\n"
+    "open(sys.argv[1], 'w')\n"
 )
 
 
 def test_cpu_seconds_of_children_and_of_orphans_count(tmp_path: Path) -> None:
-    waited = f"subprocess.run([sys.executable, '-c', {BURN!r}, '0.6'])"
-    orphan = f"subprocess.Popen([sys.executable, '-c', {BURN!r}, '0.6'], start_new_session=True)"
-    # A shell that ends at once leaves its own child without a parent.
-    alone = f"import subprocess, sys; {orphan}"
-    code = f"import subprocess, sys, time; {waited}; "
-    code += f"subprocess.run([sys.executable, '-c', {alone!r}]); time.sleep(3)"
-    spent = run_within(60, [sys.executable, "-c", code], tmp_path / "log", os.environ)
-    assert spent.exit_code == 0
+    # Its parent ends at once, and it leaves the session.
+    burn = f"[sys.executable, '-c', {BURN!r}, sys.argv[1]]"
+    orphan = f"import subprocess, sys; subprocess.Popen({burn}, start_new_session=True)"
+    code = (
+        "import pathlib, subprocess, sys, time\n"
+        f"subprocess.run([sys.executable, '-c', {orphan!r}, 'orphan'])\n"
+        f"subprocess.run([sys.executable, '-c', {BURN!r}, 'child'])\n"
+        "while not pathlib.Path('orphan').exists(): time.sleep(0.1)\n"
+    )
+    command = ["env", "-C", str(tmp_path), sys.executable, "-c", code]
+    spent = run_within(60, command, tmp_path / "log", os.environ)
+    assert spent.exit_code == 0, (tmp_path / "log").read_text()
     assert 1.2 <= spent.cpu_seconds < 2.5
 
 
 def test_a_command_over_its_budget_is_killed_with_all_its_processes(tmp_path: Path) -> None:
-    marker = tmp_path / "alive"
-    orphan = f"import time\ntime.sleep(6)\nopen({str(marker)!r}, 'w')"
-    code = "import subprocess, sys\n"
-    code += f"subprocess.Popen([sys.executable, '-c', {orphan!r}], start_new_session=True)\n"
-    code += "while True: pass"
-    spent = run_within(1.0, [sys.executable, "-c", code], tmp_path / "log", os.environ)
+    orphan = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    code = (
+        "import subprocess, sys\n"
+        f"subprocess.Popen([sys.executable, '-c', {orphan!r}], start_new_session=True)\n"
+        "while True: pass"
+    )
+    spent = run_within(3.0, [sys.executable, "-c", code], tmp_path / "log", os.environ)
     assert spent.exit_code is None
-    assert 1.0 <= spent.cpu_seconds < 3.0
-    assert not marker.exists()
+    assert 3.0 <= spent.cpu_seconds < 5.0
+    pid = int((tmp_path / "log").read_text())
+    assert not Path(f"/proc/{pid}").exists()
 
 
 def test_the_table_has_the_best_first_and_gains_paired_by_game(
