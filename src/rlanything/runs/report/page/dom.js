@@ -37,7 +37,7 @@ function growing(container, items, make, piece) {
     shown += added.length;
     last.remove();
     if (shown < items.length) {
-      more.textContent = `Show more (${(items.length - shown).toLocaleString("en")} left)`;
+      more.textContent = `Show more (${whole(items.length - shown)} left)`;
       container.append(last);
     }
     if (focus && added.length) (added[0].querySelector("button, a, summary") || more).focus();
