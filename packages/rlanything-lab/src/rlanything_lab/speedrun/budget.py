@@ -14,7 +14,7 @@ from pathlib import Path
 
 POLL_SECONDS = 0.5
 _SET_CHILD_SUBREAPER = 36
-"""Of Linux's `prctl`: orphans among the descendants become children of this process."""
+"""Option of Linux's `prctl`: orphans among the descendants become children of this process."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -90,11 +90,11 @@ def _tree_seconds() -> float:
 
 
 def _descendants(processes: Mapping[int, tuple[int, int]]) -> set[int]:
-    found, new = set[int](), {os.getpid()}
+    descendants, new = set[int](), {os.getpid()}
     while new:
-        new = {pid for pid, (parent, _) in processes.items() if parent in new} - found
-        found |= new
-    return found
+        new = {pid for pid, (parent, _) in processes.items() if parent in new} - descendants
+        descendants |= new
+    return descendants
 
 
 def _processes() -> dict[int, tuple[int, int]]:

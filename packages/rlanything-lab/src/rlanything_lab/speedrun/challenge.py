@@ -25,7 +25,7 @@ class SpeedrunError(ValueError):
 
 
 class Challenge(BaseModel):
-    """What is trained from what, with which budget, and how it is measured."""
+    """A task: the recipe, its models and games, the budget, and the evaluation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 

@@ -22,7 +22,7 @@ from rlanything.files import read_plain, replace_file
 from rlanything.strict_json import read_json
 from rlanything.terminal import one_line
 from rlanything_lab.speedrun.challenge import Challenge, SpeedrunError, digest
-from rlanything_lab.speedrun.provenance import Code, Machine
+from rlanything_lab.speedrun.provenance import Code, Hardware
 
 NAMESPACE = "rlanything-speedrun"
 """Namespace of the signatures, so that none can be taken from another file's use."""
@@ -63,7 +63,7 @@ class Entry(BaseModel):
     """The resolved recipe, without seed and folder."""
     recipe_sha256: str
     code: Code
-    machine: Machine
+    machine: Hardware
     runs: tuple[SeedRun, ...]
     success: tuple[float, float, float]
     """Share of games won, mean over the seeds, and its 95% interval over seeds and games."""

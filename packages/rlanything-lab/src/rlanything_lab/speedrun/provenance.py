@@ -36,7 +36,7 @@ class Code(BaseModel):
     rlanything, and of each module that the recipe names."""
 
 
-class Machine(BaseModel):
+class Hardware(BaseModel):
     """The machine of a run."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -96,10 +96,10 @@ def _git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def machine(cores: int) -> Machine:
+def hardware(cores: int) -> Hardware:
     """Returns this machine, with the number of cores that the run could use."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         lines = [line.partition(":") for line in file]
     names = [value.strip() for key, _, value in lines if key.strip() == "model name"]
     cpu = names[0] if names else platform.processor() or platform.machine()
-    return Machine(cpu=cpu, cores=cores, system=f"{platform.system()} {platform.machine()}")
+    return Hardware(cpu=cpu, cores=cores, system=f"{platform.system()} {platform.machine()}")

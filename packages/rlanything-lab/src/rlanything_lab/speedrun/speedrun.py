@@ -38,7 +38,7 @@ from rlanything_lab.speedrun.entry import (
     success_of,
     write_entry,
 )
-from rlanything_lab.speedrun.provenance import Code, code_of, machine
+from rlanything_lab.speedrun.provenance import Code, code_of, hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def speedrun(request: SpeedrunRequest, progress: Progress) -> Entry:
         recipe=stated(recipe),
         recipe_sha256=digest(canonical(stated(recipe))),
         code=code,
-        machine=machine(cores),
+        machine=hardware(cores),
         runs=tuple(runs),
         success=success_of(runs),
         cpu_seconds=round(sum(run.cpu_seconds for run in runs), 2),

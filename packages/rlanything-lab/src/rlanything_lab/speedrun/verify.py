@@ -1,4 +1,4 @@
-"""What can be recomputed of an entry: from its file, from its runs, and by playing again."""
+"""Checks of an entry: from its file, from its runs, and by playing its games again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Check:
 
     what: str
     fault: str | None = None
-    """What is wrong; None: nothing is."""
+    """The fault in words; None: there is none."""
 
     def __str__(self) -> str:
         return f"ok: {self.what}" if self.fault is None else f"FAILED: {self.what}: {self.fault}"
