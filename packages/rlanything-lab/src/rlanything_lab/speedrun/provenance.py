@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from importlib.machinery import PathFinder
 from importlib.metadata import entry_points, version
 from pathlib import Path
@@ -64,16 +64,19 @@ def code_of(recipe: Recipe) -> Code:
         python=platform.python_version(),
         torch=version("torch"),
         transformers=version("transformers"),
-        sha256=dict(_digests(sorted(registered | named))),
+        sha256=dict(_digests(sorted(registered | named), named)),
     )
 
 
-def _digests(modules: Iterable[str]) -> Iterable[tuple[str, str]]:
+def _digests(modules: Iterable[str], needed: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yields modules with their digests; without registered ones that are no longer there."""
     for module in modules:
         top = module.partition(".")[0]
         # As plug-ins are found: in the working directory after all installed ones.
         spec = PathFinder.find_spec(top, [*sys.path, os.getcwd()])
         if spec is None or spec.origin is None:
+            if module not in needed:
+                continue
             raise SpeedrunError(f"there is no module {module}: install it, or run where it lies")
         file = Path(spec.origin)
         package = spec.submodule_search_locations is not None
