@@ -108,7 +108,7 @@ def test_the_readme_has_at_most_150_lines_and_names_the_hardware_in_the_fifth() 
     assert "GPU" in lines[4]
 
 
-@pytest.mark.parametrize("name", ["advantages", "exactness", "judge", "loop", "tasks"])
+@pytest.mark.parametrize("name", ["advantages", "design", "exactness", "judge", "loop", "tasks"])
 def test_a_concept_has_one_picture_and_at_most_800_words(name: str) -> None:
     page = ROOT / "docs" / "concepts" / f"{name}.md"
     text = page.read_text(encoding="utf-8")

@@ -103,7 +103,7 @@ def test_a_domains_own_complaint_is_passed_on():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("pettingzoo", "unknown domain 'pettingzoo': use one of .*as an environment of Gymnasium"),
+        ("pettingzoo", "unknown domain 'pettingzoo': use one of .*TextArena.*`seat: alternate`"),
         ("mcp", r"pip install 'rlanything\[mcp\]'; see the domain `tools`: packages/"),
         ("TRL", "unknown domain 'TRL': use one of .*the domain `tools`: packages/rlanything-gyms/"),
     ],

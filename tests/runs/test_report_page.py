@@ -440,6 +440,15 @@ def test_on_a_telephone_nothing_leaves_its_card_and_axes_can_be_read(
     page.close()
 
 
+def test_a_list_has_only_items_and_grows(opened: Opened) -> None:
+    children = "all => all.flatMap(list => [...list.children].map(each => each.tagName))"
+    assert {*opened.page.eval_on_selector_all("ul, ol", children)} == {"LI"}
+    before = len(items(opened))
+    opened.page.click("#trajectories .list .more")
+    assert len(items(opened)) > before
+    assert {*opened.page.eval_on_selector_all("ul, ol", children)} == {"LI"}
+
+
 def test_two_iterations_have_a_tick_each(chromium: Any, tmp_path: Path) -> None:
     opened = open_report(chromium, report_of(tmp_path, make_run(tmp_path / "run", 2)))
     ticks = """[...document.querySelectorAll('#curves figure:last-of-type svg')].map((svg) =>

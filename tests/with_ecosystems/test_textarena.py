@@ -223,7 +223,7 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({**HANOI, "opponent": "random"}, "has to be 1, received 2"),
         ({**HANOI, "kwargs": {"depth": 1}}, "unexpected keyword argument 'depth'"),
         ({"id": "TicTacToe-v0", "opponent": "best"}, "opponent is 'best': use random"),
-        ({"id": "TicTacToe-v0", "opponent": {"url": "x"}}, r"domain\.options\.opponent: "),
+        ({"id": "TicTacToe-v0", "opponent": {"url": "x"}}, r"opponent\.model: missing; add it"),
         ({"id": "TicTacToe-v0", "opponent": "random", "seat": 2}, "seats are counted from 0"),
         ({**HANOI, "seat": "alternate"}, "seat is alternate, of 1: name an opponent"),
         ({**HANOI, "error_allowance": -1}, "error_allowance is -1"),

@@ -23,7 +23,7 @@ ELSEWHERE = {
     "agent": "serve-policy",
     "coding": "data sandbox",
     "judge": "feedback judge judge-eval serve",
-    "lab": "ablate judge-check",
+    "lab": "ablate judge-check speedrun",
     "nano": "nano",
     "planning": "plan",
     "tools": "serve-domain",

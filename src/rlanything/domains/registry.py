@@ -19,8 +19,8 @@ _INHERIT = (
     "(docs/domains.md)"
 )
 _NOT_HERE = {
-    "pettingzoo": "several agents that learn at once are not supported; wrap one seat of the game "
-    "as an environment of Gymnasium, or as a domain of your own (docs/domains.md)",
+    "pettingzoo": "several agents that learn at once are not supported; TextArena's games train "
+    "one seat after another with `seat: alternate` (packages/rlanything-gyms/README.md)",
     "mcp": "see the domain `tools`: packages/rlanything-gyms/README.md",
     "trl": "see the domain `tools`: packages/rlanything-gyms/README.md",
 }

@@ -19,10 +19,12 @@ from typing import IO, Annotated, Any, Literal
 from pydantic import Field
 
 from rlanything.domains.base import CommandWords, DomainError, DomainOptions
-<<<<<<< HEAD
-=======
-from rlanything.domains.bpf import no_debuggers
-from rlanything.domains.bubblewrap import (
+from rlanything.records import Task
+from rlanything_agent.conversation import Conversation, Ending
+from rlanything_agent.endpoint import AgentEndpoint, Door
+from rlanything_agent.outcome import BadOutcome, last_line
+from rlanything_sandbox.bpf import no_debuggers
+from rlanything_sandbox.bubblewrap import (
     Shown,
     bubblewrap,
     no_bubblewrap,
@@ -30,13 +32,6 @@ from rlanything.domains.bubblewrap import (
     refusal,
     resource_limits,
 )
->>>>>>> release
-from rlanything.records import Task
-from rlanything_agent.conversation import Conversation, Ending
-from rlanything_agent.endpoint import AgentEndpoint, Door
-from rlanything_agent.outcome import BadOutcome, last_line
-from rlanything_sandbox.bpf import no_debuggers
-from rlanything_sandbox.bubblewrap import Shown, bubblewrap, offline_box, refusal, resource_limits
 
 OutcomeOf = Literal["last_line", "exit_code"]
 RELAY = Path(__file__).with_name("relay.py")

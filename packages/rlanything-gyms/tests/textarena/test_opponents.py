@@ -1,10 +1,38 @@
-"""Moves that a game offers, told from the examples of its rules."""
+"""Moves that a game offers, told from the examples of its rules; opponents as options."""
 
 from __future__ import annotations
 
 import pytest
 
-from rlanything_gyms.textarena.opponents import listed_moves
+from rlanything.domains.base import DomainError, DomainOptions
+from rlanything_gyms.textarena.opponents import FrozenModelOptions, OpponentOption, listed_moves
+
+
+class Options(DomainOptions):
+    opponent: OpponentOption = None
+
+
+@pytest.mark.parametrize(
+    ("opponent", "line"),
+    [
+        ({"url": "x"}, "domain.options.opponent.model: missing; add it"),
+        ({"url": "x", "modle": "m"}, "domain.options.opponent.modle: unknown key, did you mean mo"),
+        ({"url": "x", "model": "m", "decoding": "z"}, "decoding: input should be 'choices' or"),
+        (3, "domain.options.opponent: write it in braces, as {key: value} (got 3)"),
+    ],
+)
+def test_an_opponent_that_is_wrong_has_its_remedy(opponent: object, line: str) -> None:
+    with pytest.raises(DomainError) as refusal:
+        Options.read({"opponent": opponent})
+    assert line in str(refusal.value)
+
+
+def test_an_opponent_is_a_name_a_function_or_a_model() -> None:
+    assert Options.read({}).opponent is None
+    assert Options.read({"opponent": "random"}).opponent == "random"
+    assert Options.read({"opponent": str.upper}).opponent is str.upper
+    model = Options.read({"opponent": {"url": "x", "model": "m"}}).opponent
+    assert model == FrozenModelOptions(url="x", model="m")
 
 
 @pytest.mark.parametrize(

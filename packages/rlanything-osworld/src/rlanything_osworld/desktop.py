@@ -28,9 +28,12 @@ import weakref
 from pathlib import Path, PurePosixPath
 
 from rlanything.domains.base import DomainError
-<<<<<<< HEAD
-=======
-from rlanything.domains.bubblewrap import (
+from rlanything_osworld.denied import syscall_filter
+from rlanything_osworld.guest.relay import Relay
+from rlanything_osworld.machine import PORTS, Body, DesktopLost, NoAnswer, exchange
+from rlanything_osworld.packages import DESKTOP, missing, remedy
+from rlanything_osworld.watchdog import DesktopLimits, Watchdog
+from rlanything_sandbox.bubblewrap import (
     ISOLATED,
     Shown,
     boxed,
@@ -39,13 +42,6 @@ from rlanything.domains.bubblewrap import (
     refusal,
     system,
 )
->>>>>>> release
-from rlanything_osworld.denied import syscall_filter
-from rlanything_osworld.guest.relay import Relay
-from rlanything_osworld.machine import PORTS, Body, DesktopLost, NoAnswer, exchange
-from rlanything_osworld.packages import DESKTOP, missing, remedy
-from rlanything_osworld.watchdog import DesktopLimits, Watchdog
-from rlanything_sandbox.bubblewrap import ISOLATED, Shown, boxed, bubblewrap, refusal, system
 
 GUEST = Path(__file__).with_name("guest")
 START_SECONDS = 60.0

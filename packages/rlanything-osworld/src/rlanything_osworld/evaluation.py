@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlanything.domains.base import DomainError
-<<<<<<< HEAD
-=======
-from rlanything.domains.bubblewrap import (
+from rlanything_osworld.machine import PORTS, DesktopRefusal, Machine
+from rlanything_osworld.program import LineProgram, last_line
+from rlanything_sandbox.bubblewrap import (
     ISOLATED,
     boxed,
     bubblewrap,
@@ -27,10 +27,6 @@ from rlanything.domains.bubblewrap import (
     refusal,
     system,
 )
->>>>>>> release
-from rlanything_osworld.machine import PORTS, DesktopRefusal, Machine
-from rlanything_osworld.program import LineProgram, last_line
-from rlanything_sandbox.bubblewrap import ISOLATED, boxed, bubblewrap, refusal, system
 
 PYTHON_VARIABLE = "RLANYTHING_OSWORLD_PYTHON"
 START_SECONDS = 180.0

@@ -23,23 +23,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rlanything.domains.base import DomainError
-<<<<<<< HEAD
-=======
-from rlanything.domains.bubblewrap import (
-    ISOLATED,
-    READ_IN_ETC,
-    BoxProcess,
-    Shown,
-    Writable,
-    boxed,
-    bubblewrap,
-    no_bubblewrap,
-    resource_limits,
-    shown_in_place,
-    system,
-    unused_user,
-)
->>>>>>> release
 from rlanything_agent.harbor.container import (
     SHOWN_BYTES,
     ContainerFault,
@@ -65,6 +48,7 @@ from rlanything_sandbox.bubblewrap import (
     Writable,
     boxed,
     bubblewrap,
+    no_bubblewrap,
     resource_limits,
     shown_in_place,
     system,

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-<<<<<<< HEAD
-=======
-from rlanything.domains.bubblewrap import ISOLATED, boxed, bubblewrap, no_bubblewrap
->>>>>>> release
 from rlanything_coding.sandbox.base import SandboxUnavailable
 from rlanything_coding.sandbox.interpreter import (
     EXECUTABLE,
@@ -15,7 +11,7 @@ from rlanything_coding.sandbox.interpreter import (
     PACKAGES,
     Interpreter,
 )
-from rlanything_sandbox.bubblewrap import ISOLATED, boxed, bubblewrap
+from rlanything_sandbox.bubblewrap import ISOLATED, boxed, bubblewrap, no_bubblewrap
 
 _ENVIRONMENT = {
     # Sets and dicts of strings keep the same order in every run.

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 
-from rlanything.domains.bubblewrap import no_bubblewrap
 from rlanything.openmp import cores
 from rlanything_coding.sandbox.base import CONTROL, Job, RunResult, SandboxUnavailable, Verdict
 from rlanything_coding.sandbox.box import Box, BoxDied, Ended
 from rlanything_coding.sandbox.comparison import kept, verdict_on
+from rlanything_sandbox.bubblewrap import no_bubblewrap
 
 TRIES = 3
 """Largest number of tries of a run that was killed from outside or whose box died."""

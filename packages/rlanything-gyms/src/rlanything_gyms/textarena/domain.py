@@ -26,7 +26,7 @@ from rlanything_gyms.textarena.game import (
     make_game,
     offers_moves,
 )
-from rlanything_gyms.textarena.opponents import FrozenModelOptions, Opponent, opponent_of
+from rlanything_gyms.textarena.opponents import OpponentOption, opponent_of
 from rlanything_gyms.winning import WinRule
 
 
@@ -41,7 +41,7 @@ class TextArenaDomain(EcosystemDomain):
         """As for `textarena.make`."""
         kwargs: Mapping[str, Any] = Field(default_factory=dict)
         """Further arguments of `textarena.make`."""
-        opponent: CodeName | FrozenModelOptions | Opponent | None = None
+        opponent: OpponentOption = None
         """Player of the other seats: `random` (any move that the game offers, else one of
         `actions`), `module:function` of the text that a player sees, or a frozen model `{url,
         model, decoding, key_variable}`; None: a game for one."""

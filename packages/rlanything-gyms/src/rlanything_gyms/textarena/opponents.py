@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
 
-from rlanything.domains.base import DomainError, EndpointOptions
+from pydantic import Discriminator, Tag
+
+from rlanything.domains.base import CodeName, DomainError, EndpointOptions
 from rlanything.domains.registry import named_function
 from rlanything.records import Messages
 
@@ -36,6 +38,27 @@ class FrozenModelOptions(EndpointOptions):
     """For a copy of the policy that `rlanything serve-policy` serves: its `policy.decoding`. It is
     asked as the policy is, and answers `thought > move`. None: any model, asked for its move
     alone."""
+
+
+def _way(named: object) -> str:
+    """Returns how an opponent is written; anything unknown is reported as a faulty model.
+
+    Not one word: messages drop what is no key of the given opponent."""
+    if isinstance(named, str):
+        return "a name"
+    return "a function" if callable(named) and not isinstance(named, Mapping) else "a model"
+
+
+OpponentOption: TypeAlias = (
+    Annotated[
+        Annotated[CodeName, Tag("a name")]
+        | Annotated[FrozenModelOptions, Tag("a model")]
+        | Annotated[Opponent, Tag("a function")],
+        Discriminator(_way),
+    ]
+    | None
+)
+"""An opponent as an option. What is wrong with a model is said of its own keys."""
 
 
 def opponent_of(named: str | FrozenModelOptions | Opponent | None) -> Player | None:

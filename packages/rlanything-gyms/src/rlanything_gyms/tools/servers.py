@@ -13,11 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from rlanything.domains.base import CommandWords, DomainError, DomainOptions, SecretVariable
-<<<<<<< HEAD
-from rlanything_sandbox.bubblewrap import bubblewrap, offline_box, resource_limits
-=======
-from rlanything.domains.bubblewrap import bubblewrap, no_bubblewrap, offline_box, resource_limits
->>>>>>> release
+from rlanything_sandbox.bubblewrap import bubblewrap, no_bubblewrap, offline_box, resource_limits
 
 _LIMITED = """
 import json, os, resource, sys

@@ -252,7 +252,7 @@ def run_grid(
                         continue
                     del running[name]
                     seconds = _note(out, cell, run)
-                    problem = _failure(run.process.returncode, cell.log)
+                    problem = failure(run.process.returncode, cell.log)
                     if problem is not None:
                         failed[name] = problem
                     finished += problem is None
@@ -387,7 +387,7 @@ def spent_seconds(out: Path, cells: Sequence[Cell]) -> float:
     return seconds
 
 
-def _failure(exit_code: int, log: Path) -> str | None:
+def failure(exit_code: int, log: Path) -> str | None:
     """Returns why a run failed, in words; None if it did not."""
     if exit_code == 0:
         return None

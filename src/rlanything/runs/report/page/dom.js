@@ -30,14 +30,15 @@ function section(id, title, lead, ...children) {
 function growing(container, items, make, piece) {
   let shown = 0;
   const more = el("button", { type: "button", class: "more" });
+  const last = container.matches("ul") ? el("li", null, more) : more; // a list has only items
   function grow(focus) {
     const added = items.slice(shown, shown + piece).map(make);
     container.append(...added);
     shown += added.length;
-    more.remove();
+    last.remove();
     if (shown < items.length) {
-      more.textContent = `Show more (${(items.length - shown).toLocaleString("en")} left)`;
-      container.append(more);
+      more.textContent = `Show more (${whole(items.length - shown)} left)`;
+      container.append(last);
     }
     if (focus && added.length) (added[0].querySelector("button, a, summary") || more).focus();
   }
