@@ -86,14 +86,17 @@ print("before:", before)
 print("after: ", after)
 
 # %% [markdown]
-# The first guesses show what was learned: numbers that the die never shows disappear.
+# What was learned: the first guess is 2, 7 or a number between them, whose hint tells which of the
+# two it is; the second guess is then hardly ever a number that the die does not show.
 
 # %%
 run = rl.open_run(RUN)
 for number in (1, 8):
-    firsts = [t.steps[0].action for t in run.trajectories(iteration=number)]
-    shares = {side: firsts.count(side) / len(firsts) for side in SIDES}
-    print(f"iteration {number}:", *(f"{side}: {share:.0%}" for side, share in shares.items()))
+    episodes = run.trajectories(iteration=number)
+    for which in (0, 1):
+        said = [t.steps[which].action for t in episodes if len(t.steps) > which]
+        shares = (f"{side}: {said.count(side) / len(said):.0%}" for side in SIDES)
+        print(f"iteration {number}, guess {which + 1}: ", *shares)
 
 # %%
 assert after.success.low > before.success.high, "the intervals do not overlap"

@@ -39,11 +39,11 @@ def likes_low(trajectory, i):
 
 
 # %% [markdown]
-# Both score the same kind of rollouts, one iteration each. `frozen` keeps everything else still.
+# Both score the same kind of rollouts, one iteration each, with a policy that stays as it is.
 
 # %%
 frozen = {
-    "policy.train": False,
+    "policy.learning_rate": 0,
     "curriculum.adapt_tasks": False,
     "loop.iterations": 1,
     "loop.tasks_per_iteration": 32,

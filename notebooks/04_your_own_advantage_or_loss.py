@@ -36,10 +36,11 @@ def hasty(inputs: AdvantageInputs) -> list[list[float]]:
 
 # %%
 group = {"outcomes": [1, 1, -1], "scores": [[[1]], [[1], [1], [1]], [[1], [-1]]]}
-print("step: ", [steps.round(2).tolist() for steps in rl.task_signals(**group).policy])
+feedback = rl.FeedbackSettings()
+shipped = rl.task_signals(**group, settings=feedback).policy
+print("step: ", [steps.round(2).tolist() for steps in shipped])
 scores, weights = {"judge": group["scores"]}, {"judge": 1.0}
-inputs = AdvantageInputs(group["outcomes"], scores, weights, settings=rl.FeedbackSettings())
-by_hand = hasty(inputs)
+by_hand = hasty(AdvantageInputs(group["outcomes"], scores, weights, settings=feedback))
 print("hasty:", [[round(one, 2) for one in steps] for steps in by_hand])
 
 # %% [markdown]
