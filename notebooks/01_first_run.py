@@ -47,11 +47,13 @@ print(trainer.evaluate("in_domain", episodes=128, seed=7))  # fresh tasks, with 
 # is the outcome plus the mean score ([how](../docs/concepts/loop.md)).
 
 # %%
-trajectory = next(t for t in run.trajectories(iteration=10) if len(t.steps) > 2)
+trajectory = next(
+    t for t in run.trajectories(iteration=10) if len(t.steps) > 2 and t.steps[0].advantage
+)
 print(trajectory.task, "won" if trajectory.outcome == 1 else "lost")
 for step in trajectory.steps:
     scores = [judgement.score for judgement in step.judgements]
-    print(f"  {step.observation!r:24} -> {step.response!r:20} {scores}  {step.advantage}")
+    print(f"  {step.observation!r:24} -> {step.response!r:20} {scores}  {step.advantage:+.2f}")
 
 # %% [markdown]
 # The report has all of this on one page that loads nothing: curves with intervals, every episode,

@@ -96,7 +96,7 @@ tasks = [
 ]
 settings = {
     "curriculum.adapt_tasks": False,
-    "loop.iterations": 3,
+    "loop.iterations": 2,
     "loop.tasks": 16,
     "loop.tasks_per_iteration": 8,
     "evaluation.episodes": 32,
@@ -115,7 +115,7 @@ for solve in (completions, responses, messages):
 # so it trains the same policy.
 
 # %%
-step = rl.open_run(RUNS / "messages").trajectories(iteration=3)[0].steps[0]
+step = rl.open_run(RUNS / "messages").trajectories(iteration=2)[0].steps[0]
 print(step.response, "->", step.next_observation)
 
 # %%

@@ -69,7 +69,7 @@ rlanything("judge trl.jsonl --win-at 1 --judge nano-guess --domain text --out sc
 
 # %%
 scored = [json.loads(line) for line in (FILES / "scored.jsonl").read_text().splitlines()]
-episode = next(one for one in scored if len(one["steps"]) > 2)
+episode = next(one for one in scored if len(one["steps"]) > 2 and one["outcome"] == -1)
 print("outcome", episode["outcome"])
 for step in episode["steps"]:
     print(f"  {step['response']:16} {step['scores']}  {step['judgements'][0]!r}")

@@ -77,3 +77,26 @@ trainer = rl.Trainer(recipe, run_dir=RUNS / "run", overrides=settings, allow_cod
 for iteration in trainer:
     shares = [iteration.metrics[f"rollouts/success/{world}"] for world in ("guess", "die")]
     print(f"iteration {iteration.number}: guess {shares[0]:.0%}, die {shares[1]:.0%}")
+
+# %% [markdown]
+# Held-out tasks of each world, before the first iteration and after the last one:
+
+# %%
+rows = [row for row in rl.open_run(RUNS / "run").metrics() if row["iteration"] in (0, 8)]
+held_out = {
+    world: [row[f"evaluation/{world}/in_domain/success"] for row in rows]
+    for world in ("guess", "die")
+}
+for world, (before, after) in held_out.items():
+    print(f"{world:6} {before:.1%} -> {after:.1%}")
+
+# %%
+assert held_out["die"][1] > held_out["die"][0] + 0.2
+assert held_out["guess"][1] > held_out["guess"][0]
+
+# %% [markdown]
+# Try next:
+#
+# - `"weight": 0` for the die: it is still evaluated, and shows whether one game helps the other.
+# - [Several worlds](../docs/recipes.md#several-worlds) has the keys that a world may set.
+# - [Two worlds, measured over seeds](../benchmarks/two-worlds.md): numbers and text games.
