@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -415,6 +415,13 @@ $(DOCS)/.installed: $(STAMP)
 
 docs: $(DOCS)/.installed ## build the site into site/: pages of the repository, checked, nothing loaded from elsewhere
 	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build
+
+notebooks: setup ## run the notebooks' scripts and write them with their outputs, which the site shows
+	$(BIN)/python notebooks/build.py
+
+# An environment of its own, in a temporary folder, with what pip installs from this repository.
+newcomer: ## play a newcomer: a fresh environment, and the commands of the site's pages
+	$(PYTHON) tests/helpers/newcomer.py
 
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over ten hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import mean
 
 import rlanything as rl
+from rlanything.progress import RunWarning
 
 RUNS = Path("runs/notebook-8")
 shutil.rmtree(RUNS, ignore_errors=True)
@@ -24,7 +25,7 @@ def run(name, iterations, **overrides):
         warnings.simplefilter("always")
         lines = rl.Trainer("guess", run_dir=RUNS / name, overrides=settings | overrides).train()
     for warning in caught:
-        if issubclass(warning.category, rl.RunWarning):
+        if issubclass(warning.category, RunWarning):
             print("-", warning.message)
     print(lines[0])
     return rl.open_run(RUNS / name)
@@ -95,7 +96,7 @@ measured = run("replays", 1, **broken, **replays)
 worth = []
 for trajectory in measured.trajectories():
     for step in trajectory.steps:
-        before, after = (float(word) for word in step.judgements[0].text.split()[1::2])
+        before, after = (float(word) for word in step.judgements[0].completion.text.split()[1::2])
         worth.append(after - before)
 print(f"{len(worth)} steps: mean size of what a step changes {mean(map(abs, worth)):.0%}")
 

@@ -98,7 +98,8 @@ def test_links_to_files_lead_to_one(page: Path) -> None:
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     named = set(re.findall(r"^ +- (?:.+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
     pages = {page.relative_to(ROOT).as_posix() for page in DOCUMENTATION}
-    assert named == pages | {"docs/cli.md"}  # which only the site has
+    made = {f"notebooks/{path.name}.md" for path in ROOT.glob("notebooks/*.ipynb")}
+    assert named == pages | made | {"docs/cli.md"}  # the last ones only the site has
 
 
 def test_the_readme_has_at_most_150_lines_and_names_the_hardware_in_the_fifth() -> None:
