@@ -99,7 +99,7 @@ def _notebook(path: Path) -> str:
         parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
         printed = "".join("".join(each.get("text", "")) for each in cell.get("outputs", ()))
         if printed:
-            parts.append(f"```text title=\"prints\"\n{printed.rstrip()}\n```")
+            parts.append(f'```text title="prints"\n{printed.rstrip()}\n```')
     parts[0], parts[1] = parts[1], parts[0]  # the heading first
     return "\n\n".join(parts) + "\n"
 

@@ -53,9 +53,7 @@ frozen = {
 
 def measured(judge):
     run_dir = RUNS / judge.__name__
-    trainer = rl.Trainer(
-        "guess", judge=rl.FunctionJudge(judge), run_dir=run_dir, overrides=frozen
-    )
+    trainer = rl.Trainer("guess", judge=rl.FunctionJudge(judge), run_dir=run_dir, overrides=frozen)
     return next(iter(trainer)).metrics
 
 

@@ -23,8 +23,7 @@ shutil.rmtree(RUNS, ignore_errors=True)
 # %%
 def hasty(inputs: AdvantageInputs) -> list[list[float]]:
     worth = [
-        outcome - 0.2 * steps
-        for outcome, steps in zip(inputs.outcomes, inputs.steps, strict=True)
+        outcome - 0.2 * steps for outcome, steps in zip(inputs.outcomes, inputs.steps, strict=True)
     ]
     mean = sum(worth) / len(worth)
     return [[one - mean] * steps for one, steps in zip(worth, inputs.steps, strict=True)]

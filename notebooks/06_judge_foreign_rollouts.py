@@ -2,7 +2,8 @@
 # # 6. Judge rollouts of TRL or verl
 #
 # You stay with your trainer, and have its rollouts scored step by step: two commands turn a file of
-# rollouts into advantages for a policy and for a judge. They need `pip install 'rlanything[judge]'`.
+# rollouts into advantages for a policy and for a judge. They need
+# `pip install 'rlanything[judge]'`.
 
 # %%
 import json

@@ -20,7 +20,7 @@ RUNS.mkdir(parents=True)
 # worlds as `module:Class`, so this one is written to a file.
 
 # %%
-DIE = '''
+DIE = """
 import random
 import rlanything as rl
 
@@ -50,7 +50,7 @@ class Die(rl.TextDomain):
 
     def environment(self):
         return Throw()
-'''
+"""
 (RUNS / "loaded.py").write_text(DIE)
 sys.path.insert(0, str(RUNS))
 

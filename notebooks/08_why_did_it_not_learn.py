@@ -48,8 +48,8 @@ first = run("broken", 3, **broken)
 # %% [markdown]
 # ## 1. Warnings
 #
-# Each warning names a measurement and ends with what to try. The report and the closing lines repeat
-# them. These speak of the judge: its answers end before the score. With a longer answer:
+# Each warning names a measurement and ends with what to try. The report and the closing lines
+# repeat them. Start with the judge: its answers end before the score. With longer answers:
 
 # %%
 del broken["judge.max_tokens"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import newcomer
 from helpers.paths import PACKAGES, ROOT, SOURCE
 from rlanything.config.shipped import shipped_files
 
@@ -93,6 +94,12 @@ def test_links_to_headings_lead_to_one(page: Path) -> None:
 def test_links_to_files_lead_to_one(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s:]+)(?:#[^)\s]+)?\)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("stage", newcomer.STAGES, ids=lambda stage: stage.name)
+def test_a_page_has_the_commands_that_a_newcomer_runs(stage: newcomer.Stage) -> None:
+    assert all(re.match(r"(git|pip|python|rlanything) ", line) for line in newcomer.commands(stage))
+    assert ("my_judge.py" in newcomer.files(stage)) == (stage.name == "own-judge")
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
