@@ -30,7 +30,7 @@ class Throw:
         return rl.Observation(f"You have {self.left} tries.", SIDES)
 
     def step(self, response):
-        said = Die.action_in(response)  # the text after the last `>`
+        said = Die.action_in(response) or ""  # the text after the last `>`
         self.left -= 1
         won = said == str(self.shown)
         hint = "Right." if won else "Higher." if said < str(self.shown) else "Lower."
@@ -60,9 +60,9 @@ print(game.reset(task).text, game.step("low first > 2").observation.text, game.s
 # %% [markdown]
 # A policy must win now and then, or there is nothing to learn from. The shipped `nano-guess` knows
 # these words from another game, so it can begin. For words of your own, `expert` and `oracle` in
-# the class are enough for `rlanything nano build`, which teaches tiny models ([how](
-# ../packages/rlanything-nano/README.md#models-for-a-domain-of-your-own)). The shipped judge does
-# not know this game, so only outcomes train here, and tasks stay as they are.
+# the class are enough for `rlanything nano build`, which teaches tiny models
+# ([how](../packages/rlanything-nano/README.md)). The shipped judge does not know this game, so only
+# outcomes train here, and tasks stay as they are.
 
 # %%
 trainer = rl.Trainer(

@@ -98,6 +98,6 @@ assert after.success.estimate > before.success.estimate
 # Try next:
 #
 # - Train with `likes_low`, and watch the warning about `mu`.
-# - Let the rule score next to the judge that learns, with a weight: `roles` in [plug-ins](
-#   ../docs/plugins.md#judges).
+# - Let the rule score next to the judge that learns, with a weight: `roles` in
+#   [plug-ins](../docs/plugins.md#judges).
 # - [A judge that learns](../docs/concepts/judge.md) is what the paper is about.

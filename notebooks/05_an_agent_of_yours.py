@@ -126,6 +126,6 @@ assert successes["completions"] == successes["responses"] == successes["messages
 #
 # - `command: [python, agent.py]` in place of `solve` runs a program in any language, in a box
 #   ([a command](../packages/rlanything-agent/README.md#a-command)).
-# - [Claude Code, Codex, smolagents, ...](
-#   ../packages/rlanything-agent/README.md#coding-agents-as-they-are) run as they are.
+# - Claude Code, Codex, smolagents and others run as they are:
+#   [agents](../packages/rlanything-agent/README.md#coding-agents-as-they-are).
 # - `rlanything train guess_agent` is such an agent as a recipe.

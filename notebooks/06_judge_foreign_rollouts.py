@@ -7,6 +7,7 @@
 
 # %%
 import json
+import os
 import random
 import shlex
 import shutil
@@ -58,7 +59,10 @@ print(json.dumps(rows[0])[:300], "...")
 def rlanything(line):
     print("$ rlanything", line)
     command = [sys.executable, "-m", "rlanything", *shlex.split(line)]
-    done = subprocess.run(command, cwd=FILES, capture_output=True, text=True)
+    plain = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100"}  # no bars and colours here
+    done = subprocess.run(
+        command, cwd=FILES, capture_output=True, text=True, env=os.environ | plain
+    )
     print((done.stdout + done.stderr).strip())
     assert done.returncode == 0
 

@@ -33,7 +33,7 @@ class Throw:
         return rl.Observation("You have 2 tries.", SIDES)
 
     def step(self, response):
-        said = Die.action_in(response)
+        said = Die.action_in(response) or ""
         self.left -= 1
         won = said == str(self.shown)
         hint = "Right." if won else "Higher." if said < str(self.shown) else "Lower."

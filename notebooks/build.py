@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).parent
 SECONDS = 600
 """Limit of one cell."""
-PLACE = re.compile(r"^.*?(?=RunWarning: )|^  \w[\w.]*\(.*\)\n", re.MULTILINE)
+PLACE = re.compile(r"^.*?(?=RunWarning: )|^.*TqdmWarning.*\n|^  \S.*\n", re.MULTILINE)
 """File names and lines of code that Python prints with a warning."""
 
 
@@ -49,7 +49,7 @@ def with_outputs(script: Path) -> nbformat.NotebookNode:
     """Returns a script as a notebook, run in a fresh folder."""
     made = notebook(script)
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(made, SECONDS, resources={"metadata": {"path": folder}}).execute()
+        NotebookClient(made, timeout=SECONDS, resources={"metadata": {"path": folder}}).execute()
     for cell in made.cells:
         cell.metadata = {}
         for output in cell.get("outputs", ()):

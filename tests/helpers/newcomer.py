@@ -4,7 +4,8 @@
 
 The commands are read from the pages, so a page that no longer works fails here. It clones the
 committed state of this repository into a temporary folder, makes a virtual environment there and
-stops at the first command that fails, with exit code 1. STAGE: `first-run` always comes first.
+stops at the first command that fails, with exit code 1. Only PyTorch is the release pinned in
+`constraints.txt`; other builds are gigabytes. STAGE: `first-run` always comes first.
 """
 
 from __future__ import annotations
@@ -92,6 +93,9 @@ def main(names: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="newcomer-") as home:
         place = Path(home)
         venv.create(place / "venv", with_pip=True)
+        pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        pinned = [line for line in pins if line.startswith("torch==")]
+        (place / "pinned.txt").write_text("\n".join(pinned) + "\n", encoding="utf-8")
         for stage in chosen:
             print(f"== {stage.name}: {stage.page}, {stage.heading}", flush=True)
             if not played(stage, place):
@@ -143,7 +147,8 @@ def environment(home: Path) -> dict[str, str]:
     """Returns the variables of a newcomer: the fresh environment first, no browser."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     path = f"{home / 'venv' / 'bin'}{os.pathsep}{kept['PATH']}"
-    return kept | {"PATH": path, "BROWSER": "true", "COLUMNS": "200"}
+    pinned = str(home / "pinned.txt")
+    return kept | {"PATH": path, "PIP_CONSTRAINT": pinned, "BROWSER": "true", "COLUMNS": "200"}
 
 
 if __name__ == "__main__":
