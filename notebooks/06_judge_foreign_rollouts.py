@@ -59,7 +59,7 @@ print(json.dumps(rows[0])[:300], "...")
 def rlanything(line):
     print("$ rlanything", line)
     command = [sys.executable, "-m", "rlanything", *shlex.split(line)]
-    plain = {"TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100"}  # no bars and colours here
+    plain = {"FORCE_COLOR": "", "COLUMNS": "100"}  # no bars and colours here
     done = subprocess.run(
         command, cwd=FILES, capture_output=True, text=True, env=os.environ | plain
     )
