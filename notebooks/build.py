@@ -50,12 +50,24 @@ def with_outputs(script: Path) -> nbformat.NotebookNode:
     made = notebook(script)
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(made, timeout=SECONDS, resources={"metadata": {"path": folder}}).execute()
+    made.metadata = notebook(script).metadata
+    return tidied(made)
+
+
+def tidied(made: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Returns a notebook without times and paths, and with one output for what a cell printed."""
     for cell in made.cells:
         cell.metadata = {}
+        printed: list[nbformat.NotebookNode] = []
         for output in cell.get("outputs", ()):
             if output.get("name") == "stderr":
                 output["text"] = PLACE.sub("", output["text"])
-    made.metadata = notebook(script).metadata
+            if printed and output.get("name") == printed[-1].get("name") == "stdout":
+                printed[-1]["text"] += output["text"]
+            elif output.get("text") != "":
+                printed.append(output)
+        if cell.cell_type == "code":
+            cell["outputs"] = printed
     return made
 
 
