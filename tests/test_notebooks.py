@@ -18,8 +18,8 @@ from rlanything.plugins import plugin_names
 SCRIPTS = sorted(ROOT.glob("notebooks/[0-9]*.py"))
 NEEDS = {"05": ("domain", "agent"), "06": ("command", "judge"), "08": ("judge", "replays")}
 """The neighbour that a notebook needs, by kind and name of its plug-in."""
-MINUTES = ("01", "05", "08")
-"""Numbers of the notebooks that take more than half a minute of CPU time, or nearly."""
+LONG = ("01", "04", "05", "08")
+"""Numbers of the notebooks that take more than 25 seconds of CPU time."""
 LINK = re.compile(r"\]\(\s*([^)#\s:]+)(?:#[^)\s]+)?\)")
 
 
@@ -27,7 +27,7 @@ def script(path: Path) -> object:
     number = path.stem[:2]
     kind, name = NEEDS.get(number, ("domain", "text"))
     marks = [pytest.mark.skipif(name not in plugin_names(kind), reason=f"needs {name}")]
-    marks += [pytest.mark.slow] if number in MINUTES else []
+    marks += [pytest.mark.slow] if number in LONG else []
     return pytest.param(path, marks=marks, id=path.stem)
 
 
