@@ -60,7 +60,7 @@ def test_a_committed_notebook_has_the_cells_of_its_script(path: Path) -> None:
     cells = [(cell.cell_type, cell.source) for cell in written.cells]
     made = [(cell.cell_type, cell.source) for cell in build["notebook"](path).cells]
     assert cells == made, "run `make notebooks`"
-    assert path.with_suffix(".ipynb").stat().st_st_size < 30_000
+    assert path.with_suffix(".ipynb").stat().st_size < 30_000
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
