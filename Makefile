@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling judge-baselines judge-value smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs lock dist audit bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling judge-baselines judge-value smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -457,6 +457,13 @@ audit: $(RELEASE)/.installed ## check Dockerfiles, workflows and the lock; write
 	$(LOCKED) --format cyclonedx1.5 --output-file $(RELEASE)/sbom.json
 	$(LOCKED) --output-file $(RELEASE)/locked.txt
 	$(RELEASE)/bin/pip-audit --strict --disable-pip --requirement $(RELEASE)/locked.txt
+
+notebooks: setup ## run the notebooks' scripts and write them with their outputs, which the site shows
+	$(BIN)/python notebooks/build.py
+
+# An environment of its own, in a temporary folder, with what pip installs from this repository.
+newcomer: ## play a newcomer: a fresh environment, and the commands of the site's pages
+	$(PYTHON) tests/helpers/newcomer.py
 
 bench: setup $(RIVALS) $(SMOLLM2) ## rewrite the figures in benchmarks/ (over ten hours)
 	$(BIN)/python benchmarks/learner.py --out benchmarks/learner.md

@@ -34,6 +34,7 @@ LONGEST = (
     *("test_sharding", "test_local_seats", "test_coding_nano", "test_remote", "test_vision"),
     *("test_miniwob_nano", "test_experts", "test_bench_gpu", "test_faults", "test_vision_runs"),
     *("test_osworld_evaluation", "test_attacks", "test_documentation", "test_workers"),
+    "test_notebooks",
     *("test_miniwob_teacher", "test_front_door", "test_bench_peers", "test_nano", "test_desktop"),
     *("test_wheel", "test_lora", "test_plan", "test_bench_learner", "test_expert"),
 )

@@ -1,10 +1,12 @@
 """Hook of the site: its pages are Markdown files of the repository, at the paths they have there.
 
 So links between pages lead where they lead on GitHub, and no page is written twice. Files that
-pages link to, such as a module, become pages that show their text. `Shapes` is for docstrings."""
+pages link to, such as a module, become pages that show their text; notebooks become pages with
+their outputs. `Shapes` is for docstrings."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -36,7 +38,13 @@ def on_files(files: Files, config: Any) -> Files:
     """Returns the pages of the repository, what they link to, and the theme's files."""
     found = Files([file for file in files if file.src_dir != config.docs_dir])
     pages = [path for pattern in PAGES for path in sorted(ROOT.glob(pattern))]
-    linked = {path for page in pages for path in _links(page)} - set(pages)
+    notebooks = sorted(ROOT.glob("notebooks/*.ipynb"))
+    texts = {path: path.read_text(encoding="utf-8") for path in pages}
+    texts |= {path: _notebook(path) for path in notebooks}
+    linked = {path for page, text in texts.items() for path in _links(page, text)} - set(texts)
+    for path in notebooks:
+        name = path.relative_to(ROOT).as_posix()
+        found.append(File.generated(config, f"{name}.md", content=texts[path]))
     for path in [*pages, *sorted(linked), *sorted(ROOT.glob("docs/site.*"))]:
         name = path.relative_to(ROOT).as_posix()
         if path in pages or path.suffix in SHOWN_AS_THEY_ARE:
@@ -76,11 +84,24 @@ def _commands() -> str:
     return subprocess.run(named, check=True, capture_output=True, text=True).stdout
 
 
-def _links(page: Path) -> set[Path]:
-    """Files of the repository that a page links to."""
-    targets = (match[1] or match[2] for match in LINK.finditer(page.read_text(encoding="utf-8")))
+def _links(page: Path, text: str) -> set[Path]:
+    """Files of the repository that a page with this text links to."""
+    targets = (match[1] or match[2] for match in LINK.finditer(text))
     paths = ((page.parent / target).resolve() for target in targets if ":" not in target)
     return {path for path in paths if path.is_file() and path.is_relative_to(ROOT)}
+
+
+def _notebook(path: Path) -> str:
+    """A page with the cells of a notebook and their outputs."""
+    parts = [f"`{path.relative_to(ROOT).with_suffix('.py')}` is this page as a script."]
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+        printed = "".join("".join(each.get("text", "")) for each in cell.get("outputs", ()))
+        if printed:
+            parts.append(f'```text title="prints"\n{printed.rstrip()}\n```')
+    parts[0], parts[1] = parts[1], parts[0]  # the heading first
+    return "\n\n".join(parts) + "\n"
 
 
 def _shown_on_a_page(path: Path) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import newcomer
 from helpers.paths import PACKAGES, ROOT, SOURCE
 from rlanything.config.shipped import shipped_files
 
@@ -95,10 +96,17 @@ def test_links_to_files_lead_to_one(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("stage", newcomer.STAGES, ids=lambda stage: stage.name)
+def test_a_page_has_the_commands_that_a_newcomer_runs(stage: newcomer.Stage) -> None:
+    assert all(re.match(r"(git|pip|python|rlanything) ", line) for line in newcomer.commands(stage))
+    assert ("my_judge.py" in newcomer.files(stage)) == (stage.name == "own-judge")
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     named = set(re.findall(r"^ +- (?:.+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M))
     pages = {page.relative_to(ROOT).as_posix() for page in DOCUMENTATION}
-    assert named == pages | {"docs/cli.md"}  # which only the site has
+    made = {f"notebooks/{path.name}.md" for path in ROOT.glob("notebooks/*.ipynb")}
+    assert named == pages | made | {"docs/cli.md"}  # the last ones only the site has
 
 
 def test_the_readme_has_at_most_150_lines_and_names_the_hardware_in_the_fifth() -> None:

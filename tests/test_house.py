@@ -334,7 +334,8 @@ def test_the_loop_is_short() -> None:
 NO_ROOMS = ("helpers", "with_agents", "with_ecosystems")
 # Top-level tests that are about no single file.
 NO_FILES = ("test_documentation.py", "test_first_use.py", "test_front_door.py")
-NO_FILES += ("test_house.py", "test_release.py", "test_wheel.py", "test_words.py")
+NO_FILES += ("test_house.py", "test_notebooks.py", "test_release.py", "test_wheel.py")
+NO_FILES += ("test_words.py",)
 
 
 def test_tests_mirror_the_source() -> None:
