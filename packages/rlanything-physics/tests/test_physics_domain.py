@@ -11,11 +11,8 @@ import sys
 import pytest
 
 from helpers.playing import play
-from rlanything.domains.base import DomainError, InvalidTask, RewriteRequest
-from rlanything.records import Task, Trajectory
-from rlanything.rollout.episodes import RolloutRequest, rollout
-from rlanything.rollout.workers import EnvironmentPool
-from rlanything_nano.expert_teacher import ExpertDemonstrator
+from rlanything.domains.base import DomainError, InvalidTask
+from rlanything.records import Task
 from rlanything_physics.catalogue import FAMILIES
 from rlanything_physics.domain import (
     SPLITS,
@@ -26,7 +23,7 @@ from rlanything_physics.domain import (
 )
 from rlanything_physics.families.base import WorldFamily, numbers_in
 from rlanything_physics.families.push import Push
-from rlanything_physics.teacher import PhysicsTeacher, failure_of
+from rlanything_physics.teacher import failure_of
 
 PHYSICS = Physics()
 PLAYED = """
@@ -234,33 +231,3 @@ def test_rewrites_go_in_their_direction() -> None:
     easier = PHYSICS.rewrites(root, "easier")
     assert {"wind -1", "wind 0", "length 7"} <= {*easier}
     assert not [each for each in easier if each.startswith("tilt")]
-
-
-def lost_episodes(count: int) -> list[Trajectory]:
-    """Lost episodes of an expert that slips half of the time."""
-    agent = ExpertDemonstrator(PHYSICS, ("> push 0",), 0.5)
-    asked = [RolloutRequest(t.id, t, i) for i, t in enumerate(PHYSICS.tasks("train", count, 9))]
-    with EnvironmentPool(PHYSICS, {}, 0, 60.0) as pool:
-        return [t for t in rollout(agent, pool, asked, 20, 64).trajectories if t.outcome == -1]
-
-
-def test_the_teacher_answers_a_tasks_own_failures() -> None:
-    teacher, rng = PhysicsTeacher(PHYSICS), random.Random(0)
-    answered = 0
-    for lost in lost_episodes(40):
-        blamed = failure_of(lost.task, lost.steps).parameters
-        critic = teacher.critic(lost.task, lost.steps, ())
-        request = RewriteRequest.of(lost.task, "easier", (critic,))
-        [message] = PHYSICS.adapter_prompt(request)
-        assert critic in message.content
-        answer = teacher.revision(lost.task, "easier", [lost], rng)
-        if answer is not None:
-            answered += 1
-            assert set(numbers_in(answer)) <= set(blamed)
-            PHYSICS.parse_candidate(lost.task, "t@1", answer)
-            names = {each.name for each in FAMILIES[lost.task.kind].parameters}
-            # A critic says what happened; which change helps is not said.
-            assert not [
-                name for name in names if f"{name} {numbers_in(answer).get(name)}" in critic
-            ]
-    assert answered >= 10

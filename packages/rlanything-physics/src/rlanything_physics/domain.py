@@ -121,15 +121,14 @@ class Physics(TextDomain):
     def policy_prompt(self, task: Task, steps: Sequence[Step], observation: str) -> Messages:
         """Returns the task and the current state; earlier states add nothing to it."""
         del steps
-        family = _of(task)[0]
-        usage = f"Thought, then {self.action_marker} and one of {', '.join(family.actions)}."
-        return (Message("user", f"{task.instruction}\n{usage}\n{observation}"),)
+        return (Message("user", _situation(task, observation)),)
 
     def judge_prompt(self, task: Task, steps: Sequence[Step]) -> Messages:
+        """Returns what the policy saw, its control, and the state after it."""
         last = steps[-1]
         question = "Reason, then write \\boxed{1} if it was a good control, \\boxed{-1} if not."
         text = (
-            f"{task.instruction}\nBefore: {last.observation}\nControl: {last.action or 'none'}\n"
+            f"{_situation(task, last.observation)}\nControl: {last.action or 'none'}\n"
             f"After: {last.next_observation}\n{question}"
         )
         return (Message("user", text),)
@@ -249,6 +248,13 @@ def _drawn(family: WorldFamily, anywhere: bool, rng: random.Random) -> Values:
         ends = (parameter.least, parameter.most) if anywhere else (parameter.low, parameter.high)
         values.append((parameter.name, rng.randint(*ends)))
     return tuple(values)
+
+
+def _situation(task: Task, observation: str) -> str:
+    """Returns the task and a state, as the policy reads them."""
+    actions = ", ".join(_of(task)[0].actions)
+    usage = f"Thought, then {TextDomain.action_marker} and one of {actions}."
+    return f"{task.instruction}\n{usage}\n{observation}"
 
 
 def _of(task: Task) -> tuple[WorldFamily, Setting]:

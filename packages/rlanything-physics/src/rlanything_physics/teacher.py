@@ -12,6 +12,8 @@ from rlanything_nano.expert_teacher import PLAN, ExpertTeacher
 from rlanything_physics.catalogue import FAMILIES
 from rlanything_physics.families.base import Failure, numbers_in
 
+TRIES = 8
+"""Number of proposals to try before a task is said to have none."""
 LARGEST = 3
 """Largest change of a parameter that is proposed, in steps."""
 
@@ -26,6 +28,7 @@ class PhysicsTeacher(ExpertTeacher):
             games=2400,
             slip=0.15,
             judged_games=400,
+            label_noise=0.1,
             criticised_games=400,
             adapter_games=400,
             adapter_epochs=2,
@@ -43,13 +46,25 @@ class PhysicsTeacher(ExpertTeacher):
         del rejected
         return failure_of(task, steps).text
 
+    def proposal(self, root: Task, direction: Direction, rng: random.Random) -> str | None:
+        """Proposes a change of one parameter, whichever, that the domain accepts."""
+        family, p = FAMILIES[str(root.kind)], root.data["parameters"]
+        for _ in range(TRIES):
+            parameter = rng.choice(family.parameters)
+            possible = parameter.changes(p[parameter.name], direction)[:LARGEST]
+            if possible and self._accepted(
+                root, answer := f"{parameter.name} {rng.choice(possible)}"
+            ):
+                return answer
+        return None
+
     def revision(
         self, root: Task, direction: Direction, failed: Sequence[Trajectory], rng: random.Random
     ) -> str | None:
         """Proposes a change of one or two parameters that the failures have to do with."""
         family, p = FAMILIES[str(root.kind)], root.data["parameters"]
         blamed = [name for one in failed for name in failure_of(one.task, one.steps).parameters]
-        for _ in range(8):
+        for _ in range(TRIES):
             names = {rng.choice(blamed) for _ in range(rng.randint(1, 2))}
             changes: dict[str, int] = {}
             for parameter in family.parameters:
