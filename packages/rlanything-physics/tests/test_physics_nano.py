@@ -54,7 +54,7 @@ def test_the_teacher_answers_a_tasks_own_failures(lost: list[Trajectory]) -> Non
 
 def test_an_adapters_samples_show_the_critics_of_the_task_itself(lost: list[Trajectory]) -> None:
     teacher = PhysicsTeacher(PHYSICS)
-    model = load_model(MODELS / "adapter", "float32")
+    model = load_model(MODELS / "policy", "float32")
     writer = SampleWriter(model, PHYSICS)
     samples = writer.revisions(teacher, lost[:1], random.Random(0))
     critic = teacher.critic(lost[0].task, lost[0].steps, ())
