@@ -73,10 +73,8 @@ def test_the_recipe_goes_through_the_loop(tmp_path: Path) -> None:
         "loop.tasks=8",
         "loop.tasks_per_iteration=8",
         "loop.rollouts_per_task=2",
-        "judge.samples_per_step=2",
         "evaluation.episodes=4",
         "evaluation.judged_episodes=4",
-        "adapter.tries=2",
     ]
     lines = Trainer(load_recipe("physics", overrides), progress=QUIET).train()
     assert any(line.startswith("policy, in_domain: ") for line in lines)
