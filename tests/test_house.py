@@ -138,7 +138,7 @@ def test_the_core_is_small() -> None:
 # Neighbours that are domains: what they may import of the core, but for their commands and
 # selection methods, which run the rest.
 DOMAIN_PACKAGES = {f"rlanything_{name}" for name in ("agent", "alfworld", "coding", "gyms")}
-DOMAIN_PACKAGES |= {"rlanything_miniwob", "rlanything_osworld"}
+DOMAIN_PACKAGES |= {"rlanything_miniwob", "rlanything_osworld", "rlanything_physics"}
 OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "screens", "calls", "thoughts")),

@@ -25,7 +25,7 @@ from rlanything.roles.chat_template import (
 )
 from rlanything_nano.making import DIRECTIONS
 from rlanything_nano.measuring import sample_critics
-from rlanything_nano.teaching import Exercise, SeenScene, StepTeacher
+from rlanything_nano.teaching import Exercise, FailureTeacher, SeenScene, StepTeacher
 
 
 def texts_read(
@@ -127,6 +127,21 @@ class SampleWriter:
             texts = {teacher.proposal(root, direction, rng) for _ in range(4)}
             request = RewriteRequest.of(root, direction, sample_critics(critics, rng))
             messages = self._domain.adapter_prompt(request)
+            samples += [self.answer(root.id, messages, t) for t in sorted(filter(None, texts))]
+        return samples
+
+    def revisions(
+        self, teacher: FailureTeacher, failed: Sequence[Trajectory], rng: random.Random
+    ) -> list[Sample]:
+        """Returns harder and easier versions of a task after one or two of its `failed` rollouts,
+        whose critics the prompt holds."""
+        samples: list[Sample] = []
+        for direction in DIRECTIONS:
+            shown = rng.sample(failed, min(rng.randint(1, 2), len(failed)))
+            root = shown[0].task
+            critics = [teacher.critic(one.task, one.steps, ()) for one in shown]
+            texts = {teacher.revision(root, direction, shown, rng) for _ in range(4)}
+            messages = self._domain.adapter_prompt(RewriteRequest.of(root, direction, critics))
             samples += [self.answer(root.id, messages, t) for t in sorted(filter(None, texts))]
         return samples
 

@@ -59,6 +59,7 @@ from rlanything_nano.sft import Renaming, SFTBatch, make_batches
 from rlanything_nano.slips import SLIPS, TRIALS, find_slip
 from rlanything_nano.teaching import (
     DrillingTeacher,
+    FailureTeacher,
     SeeingTeacher,
     SeenScene,
     StepPlan,
@@ -151,9 +152,10 @@ class StepDomainBuilder:
                 measured["value"] = self._diagnose(judge, self._judged_rollouts(policy), ValueJudge)
             if "adapter" in roles:
                 adapter = student(policy)
-                critics = self._critics(writer, rollouts[: 2 * plan.criticised_games])
+                failed = [t for t in rollouts[: 2 * plan.criticised_games] if t.outcome != 1]
+                critics = [[writer.explanation(self._teacher, t)] for t in failed]
                 explained = [sample.completion.text for group in critics for sample in group]
-                samples = critics + self._proposals(writer, explained)
+                samples = critics + self._proposals(writer, explained, failed)
                 self._teach(adapter, samples, "adapter")
                 measured["adapter"] = self._measure_adapter(adapter, explained)
         return measured
@@ -438,18 +440,21 @@ class StepDomainBuilder:
         self._progress.log(f"judge: {measured}")
         return measured
 
-    def _critics(self, writer: SampleWriter, rollouts: Sequence[Trajectory]) -> list[list[Sample]]:
-        """Returns explanations of the failed rollouts; the oracle's bad steps are the rejected
-        ones."""
-        failed = [t for t in rollouts if t.outcome != 1]
-        return [[writer.explanation(self._teacher, t)] for t in failed]
-
-    def _proposals(self, writer: SampleWriter, critics: Sequence[str]) -> list[list[Sample]]:
+    def _proposals(
+        self, writer: SampleWriter, critics: Sequence[str], failed: Sequence[Trajectory]
+    ) -> list[list[Sample]]:
         """Returns harder and easier tasks by rule, with none, one or two of `critics`, from any
-        task: the adapter must learn to answer well with and without critics."""
+        task: the adapter must learn to answer well with and without critics. A `FailureTeacher`
+        answers a task's own `failed` rollouts, and no other critics are shown."""
         plan = self._plan
         rng = random.Random(derive(plan.seed, "proposals"))
         samples: list[list[Sample]] = []
+        if isinstance(self._teacher, FailureTeacher):
+            critics = ()
+            by_task: dict[str, list[Trajectory]] = {}
+            for t in failed:
+                by_task.setdefault(t.task.id, []).append(t)
+            samples += [writer.revisions(self._teacher, own, rng) for own in by_task.values()]
         for root in self._domain.tasks("train", plan.adapter_games, derive(plan.seed, "adapter")):
             answers = writer.proposals(self._teacher, root, critics, rng)
             if answers:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlanything.domains.base import Episode, Image
-from rlanything.records import Completion, Direction, Step, Task
+from rlanything.records import Completion, Direction, Step, Task, Trajectory
 from rlanything_nano.sft import PACK_TOKENS
 
 
@@ -240,6 +240,19 @@ class ValueTeacher(StepTeacher, Protocol):
     def valuation(self, task: Task, steps: Sequence[Step], grade: int) -> str:
         """Returns the text of a judge of value on the state after `steps`, ending in the boxed
         `grade`, 0 to 10."""
+        ...
+
+
+@runtime_checkable
+class FailureTeacher(StepTeacher, Protocol):
+    """The teacher of a domain in which an adapter learns to rewrite a task by how its own rollouts
+    failed. Other adapters learn rewrites that do not depend on the critics they read."""
+
+    def revision(
+        self, root: Task, direction: Direction, failed: Sequence[Trajectory], rng: random.Random
+    ) -> str | None:
+        """Returns an answer to the adapter's prompt with critics of the `failed` rollouts of the
+        root task, at least one; None if they suggest nothing."""
         ...
 
 

@@ -1,0 +1,1 @@
+"""Comparison of adapters by how far their rewrites move tasks, beyond chance."""

@@ -1,0 +1,1 @@
+"""Small physical worlds in MuJoCo, whose parameters are the task."""
