@@ -228,7 +228,7 @@ judge-baselines: setup ## rewrite benchmarks/judge-baselines.md: credit without 
 	$(BIN)/rlanything ablate quickstart --seeds 10 --arms outcome_only --arms "progress:$(PROGRESS)" \
 	  --arms baselines --out runs/hard --page benchmarks/judge-baselines.md $(HARD)
 
-GAE := feedback.advantage={name: gae, options: {gae_lambda: 0.5}}
+GAE := feedback.advantage={name: gae, options: {gae_lambda: 0.9}}
 VALUE := judge.name=value,judge.model=models/rooms/value,feedback.judge_reward=proper,feedback.judge_window=[0, 1],feedback.policy_window=[0, 1],curriculum.adapt_tasks=false
 models/rooms/value/model.safetensors: $(STAMP)
 	$(BIN)/rlanything nano build --domain alfworld --role value --out models/rooms
