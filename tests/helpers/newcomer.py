@@ -54,7 +54,7 @@ STAGES = (
         "agents",
         "packages/rlanything-agent/README.md",
         "Try it",
-        r"completions .*\nresponses .*\nmessages ",
+        r"(?m)^completions [\s\S]*^responses [\s\S]*^messages ",
     ),
     Stage("two-workers", "docs/scaling.md", "One machine with two cores", r"iteration 2/2"),
 )
