@@ -252,6 +252,8 @@ $(CORE)/.installed: pyproject.toml constraints.txt
 	@echo "the core alone, in $(CORE)"
 	@$(PYTHON) -m venv --clear $(CORE)
 	@$(CORE)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
+	  --constraint constraints.txt --upgrade pip
+	@$(CORE)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 	  --constraint constraints.txt --build-constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
