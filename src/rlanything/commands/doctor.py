@@ -120,7 +120,7 @@ def _nano() -> Finding:
     missing = [
         f"{name}/{role}"
         for name, folder in shipped.NAMES.items()
-        for role in ("policy", *(part.name for part in folder.glob("*") if part.is_dir()))
+        for role in shipped.roles_of(name)
         if not (folder / role / "model.safetensors").is_file()
     ]
     if missing:

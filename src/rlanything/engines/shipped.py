@@ -17,6 +17,10 @@ NAMES = {
 folder a role."""
 
 
+ROLES = ("policy", "judge", "adapter")
+"""The roles that a set of models may have."""
+
+
 def is_path(model: str) -> bool:
     """Whether a name can only be a local path, not a model hub id or `package:FILE`."""
     if ":" in model:
@@ -31,6 +35,14 @@ def domain_of(model: str) -> str | None:
         return None
     card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
     return card["plan"]["domain"]
+
+
+def roles_of(model: str) -> list[str]:
+    """Returns the roles of a shipped set of models: those that its card has measured; all of them
+    if the card is missing."""
+    card = NAMES[model] / "card.json"
+    measured = json.loads(card.read_text(encoding="utf-8"))["measured"] if card.is_file() else ROLES
+    return [role for role in ROLES if role in measured]
 
 
 def resolve(model: str, role: str) -> str:
