@@ -36,7 +36,7 @@ def asked(domain: Domain, makes: Direction, count: int) -> list[RewriteRequest]:
     return [RewriteRequest.of(task, makes) for task in domain.tasks("train", count, 0)]
 
 
-def moved(seed: int, makes: str, chosen: float, parent: float, candidate: float) -> Moved:
+def moved(seed: int, makes: Direction, chosen: float, parent: float, candidate: float) -> Moved:
     return Moved(seed, f"t{seed}", makes, chosen, parent, candidate, candidate)
 
 

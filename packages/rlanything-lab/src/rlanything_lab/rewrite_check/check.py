@@ -8,7 +8,7 @@ the same task under a new id, shows what chance alone moves and how often it is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,19 @@ from rlanything.algorithm.curriculum import accepts, direction
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe
 from rlanything.config.roles import AdapterConfig
-from rlanything.domains.base import RewriteRequest
+from rlanything.domains.base import Domain, RewriteRequest
 from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.evaluation.intervals import Interval, paired_difference, wilson
 from rlanything.evaluation.success import evaluate, won_shares
 from rlanything.progress import Progress
-from rlanything.records import JudgedTrajectory, Task, Trajectory
+from rlanything.records import Direction, JudgedTrajectory, Task, Trajectory
 from rlanything.roles.adapter import propose
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_adapter, build_chat_model, build_judge, build_policy
 from rlanything.seeds import derive
+from rlanything_lab.ablation.table import markdown
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "null": {"name": "null-rewrite"},
@@ -50,8 +51,7 @@ class Moved:
 
     seed: int
     slot: str
-    makes: str
-    """`harder` or `easier`."""
+    makes: Direction
     chosen: float
     """Accuracy of the parent in the rollouts that chose it."""
     parent: float
@@ -110,10 +110,7 @@ class ArmResult:
     def accepted(self) -> Interval | None:
         """Share that the loop's rule would accept, by as many rollouts as the loop plays."""
         low, high = self.bounds
-        count = sum(
-            accepts("harder" if m.makes == "harder" else "easier", m.chosen, m.first, low, high)
-            for m in self.moved
-        )
+        count = sum(accepts(m.makes, m.chosen, m.first, low, high) for m in self.moved)
         return wilson(count, len(self.moved))
 
     def to_json(self) -> dict[str, Any]:
@@ -139,41 +136,47 @@ def check(
     judge = build_judge(config, domain, partial(chat_model, config, name), name, policy)
     bounds = (recipe.curriculum.alpha_low, recipe.curriculum.alpha_high)
     moved: dict[str, list[Moved]] = {arm: [] for arm in arms}
-    asked, critics = 0, recipe.adapter.most_critics
+    asked = 0
     settings = recipe.environment
     with EnvironmentPool(domain, {}, settings.workers, settings.timeout_seconds) as environments:
         for seed in seeds:
             play = _Player(policy, environments, recipe, seed, progress)
-            chosen: dict[str, float] = {}
-            requests: list[RewriteRequest] = []
-            for draw in range(MOST):
-                if len(requests) >= plan.candidates:
-                    break
-                tasks = checked_tasks(domain, "train", DRAWN, derive(seed, "check", draw))
-                tasks = [Task(f"{draw}/{t.id}", t.instruction, t.kind, t.data) for t in tasks]
-                for task, won, episodes in play.rollouts(tasks, "chosen"):
-                    makes = direction(won, *bounds)
-                    if makes is not None and len(requests) < plan.candidates:
-                        chosen[task.id] = won
-                        members = tuple(_judged(judge, episodes, critics, derive(seed, task.id)))
-                        requests.append(RewriteRequest(task.id, task, task, makes, members))
+            chosen = _chosen(play, domain, judge, plan.candidates)
+            requests = [request for request, _ in chosen]
             asked += len(requests)
             parents = play.accuracies([r.root for r in requests], "parents", plan.rollouts)
             for arm in arms:
-                own = AdapterConfig.model_validate(
-                    {**recipe.adapter.model_dump(), **ARMS[arm]}, context=None
-                )
+                own = AdapterConfig.model_validate({**recipe.adapter.model_dump(), **ARMS[arm]})
                 adapter = build_adapter(own, domain, partial(chat_model, own, recipe.rewriting))
                 proposals = propose(adapter, requests, 1, derive(seed, "proposals"))
                 tasks = [p.task for p in proposals if p.task is not None]
                 after = play.accuracies(tasks, arm, plan.rollouts)
-                for r, p in zip(requests, proposals, strict=True):
-                    if p.task is not None:
-                        whole, first = after[p.task.id]
-                        parent = parents[r.root.id][0]
-                        accuracies = (chosen[r.root.id], parent, whole, first)
-                        moved[arm].append(Moved(seed, r.slot, r.direction, *accuracies))
+                for (request, won), proposal in zip(chosen, proposals, strict=True):
+                    if proposal.task is not None:
+                        accuracies = (won, parents[request.root.id][0], *after[proposal.task.id])
+                        one = Moved(seed, request.slot, request.direction, *accuracies)
+                        moved[arm].append(one)
     return [ArmResult(arm, asked, moved[arm], bounds) for arm in arms]
+
+
+def _chosen(
+    play: _Player, domain: Domain, judge: Judge, candidates: int
+) -> list[tuple[RewriteRequest, float]]:
+    """Returns tasks that the loop would rewrite, with the accuracy that chose each."""
+    recipe, chosen = play.recipe, list[tuple[RewriteRequest, float]]()
+    bounds = (recipe.curriculum.alpha_low, recipe.curriculum.alpha_high)
+    for draw in range(MOST):
+        if len(chosen) >= candidates:
+            break
+        tasks = checked_tasks(domain, "train", DRAWN, derive(play.seed, "check", draw))
+        tasks = [replace(task, id=f"{draw}/{task.id}") for task in tasks]
+        for task, won, episodes in play.rollouts(tasks, "chosen"):
+            makes = direction(won, *bounds)
+            if makes is not None and len(chosen) < candidates:
+                seed = derive(play.seed, task.id)
+                members = _judged(judge, episodes, recipe.adapter.most_critics, seed)
+                chosen.append((RewriteRequest(task.id, task, task, makes, tuple(members)), won))
+    return chosen
 
 
 def _judged(
@@ -211,11 +214,10 @@ class _Player:
             rollouts=count or self.recipe.loop.rollouts_per_task,
         )
         shares = won_shares(result.tasks, result.outcomes)
-        return [
-            (t, shares[t.id], [one for one in result.trajectories if one.task.id == t.id])
-            for t in tasks
-            if t.id in shares
-        ]
+        episodes: dict[str, list[Trajectory]] = {}
+        for one in result.trajectories:
+            episodes.setdefault(one.task.id, []).append(one)
+        return [(t, shares[t.id], episodes[t.id]) for t in tasks if t.id in shares]
 
     def accuracies(
         self, tasks: Sequence[Task], name: str, count: int
@@ -231,18 +233,14 @@ class _Player:
 def table(results: Sequence[ArmResult]) -> list[str]:
     """Returns the results as a Markdown table."""
     null = next((r for r in results if r.arm == "null"), None)
-    lines = [
-        "| arm | candidates | moved, points | beyond null, points | right way | accepted by the "
-        "loop's rule |",
-        "|---|---|---|---|---|---|",
-    ]
+    head = ["arm", "candidates", "moved, points", "beyond null, points", "right way"]
+    rows = [[*head, "accepted by the loop's rule"]]
     for r in results:
         right = sum(one.pair[1] > one.pair[0] for one in r.moved)
         beyond = None if null is None or r is null else r.against(null)
-        lines.append(
-            f"| `{r.arm}` | {len(r.moved)} of {r.asked} | {_points(r.points)} | {_points(beyond)} "
-            f"| {right / max(len(r.moved), 1):.0%} | {_share(r.accepted)} |"
-        )
+        cells = [f"`{r.arm}`", f"{len(r.moved)} of {r.asked}", _points(r.points), _points(beyond)]
+        rows.append([*cells, f"{right / max(len(r.moved), 1):.0%}", _share(r.accepted)])
+    lines = markdown(rows)
     pairs = [one for one in results[0].moved if one.makes == "harder"]
     if pairs:
         chosen = sum(one.chosen for one in pairs) / len(pairs)
