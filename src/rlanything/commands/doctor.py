@@ -227,8 +227,9 @@ def _checkpoints(folder: Path) -> list[Finding]:
     findings: list[Finding] = []
     for iteration in saved_iterations(folder):
         name = checkpoint_name(iteration)
-        damages = problems(folder / name)
-        remedy = "resume takes the newest intact one, if any"
-        text = "; ".join([*damages, remedy]) if damages else f"{name} is intact"
-        findings.append(Finding("checkpoint", "error" if damages else "ok", text))
+        if damages := problems(folder / name):
+            text = f"{'; '.join(damages)}; resume takes the newest intact one, if any"
+            findings.append(Finding("checkpoint", "error", text))
+        else:
+            findings.append(Finding("checkpoint", "ok", f"{name} is intact"))
     return findings
