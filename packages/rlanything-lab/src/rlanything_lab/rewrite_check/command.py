@@ -11,7 +11,7 @@ import typer
 
 from rlanything.commands.train import ALLOW_CODE, RECIPE_HELP
 from rlanything.progress import Progress
-from rlanything.terminal import Terminal, show, write_json
+from rlanything.terminal import Terminal, write, write_json
 
 
 def rewrite_check(
@@ -52,4 +52,4 @@ def rewrite_check(
     if as_json:
         write_json({"arms": [result.to_json() for result in results]})
     else:
-        show("\n".join(table(results)))
+        write("\n".join([*table(results), ""]))
