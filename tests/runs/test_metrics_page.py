@@ -1,4 +1,4 @@
-"""What is registered is what the code writes."""
+"""The code writes every registered metric, and no other."""
 
 from __future__ import annotations
 

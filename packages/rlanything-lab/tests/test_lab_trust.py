@@ -21,7 +21,7 @@ LOOP = {"tasks": 2, "tasks_per_iteration": 1, "rollouts_per_task": 2, "iteration
 TOUCH = {"name": "subprocess:run", "options": {"args": ["touch", "PWNED"]}}
 COMMANDS = ["judge-check", "ablate"]
 KEYS = ",MY_LEARNER@127.0.0.1,MY_SECRET@127.0.0.1"
-"""What an ablation grants its runs: the variables that its recipe's user has named, and hosts."""
+"""Keys that runs of an ablation may use: those that its user named, each for one host."""
 
 
 def given_to(command: str, judge: dict[str, object] | None = None, **sections: object) -> str:
