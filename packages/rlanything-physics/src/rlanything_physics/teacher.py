@@ -27,7 +27,7 @@ class PhysicsTeacher(ExpertTeacher):
             PLAN,
             games=2400,
             slip=0.15,
-            judged_games=200,
+            judged_games=600,
             label_noise=0.1,
             criticised_games=200,
             adapter_games=200,
