@@ -8,9 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from rlanything.plugins import plugin_names
+from helpers.neighbours import needs_plugin
 from test_documentation import blocks
 
 FEW = ("loop.iterations=1", "evaluation.episodes=4", "evaluation.judged_episodes=2", "run_dir=run")
@@ -40,12 +38,12 @@ def test_the_program_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     assert "in_domain: success " in python(tmp_path, "program.py")
 
 
-@pytest.mark.skipif("agent" not in plugin_names("domain"), reason="agents are not installed")
+@needs_plugin("domain", "agent")
 def test_an_agent_trains(tmp_path: Path) -> None:
     python(tmp_path, "-m", "rlanything", "train", "guess_agent", *FEW)
 
 
-@pytest.mark.skipif("judge" not in plugin_names("command"), reason="judging is not installed")
+@needs_plugin("command", "judge")
 def test_a_file_of_rollouts_is_judged_and_becomes_advantages(tmp_path: Path) -> None:
     step = {"observation": "A cup.", "response": "> take cup", "next_observation": "Taken."}
     task = {"task": "t", "instruction": "Take the cup.", "steps": [step]}

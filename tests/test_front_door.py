@@ -18,6 +18,7 @@ import pytest
 import rlanything as rl
 from helpers.command import call
 from helpers.guess import GUESS
+from helpers.neighbours import needs_plugin
 from helpers.notebook import CELLS
 from helpers.scripted import Counting
 from rlanything.config.recipe import RecipeError
@@ -95,7 +96,7 @@ def test_the_recipe_says_which_parts_were_objects_and_resume_asks_for_them(
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
-def test_export_writes_what_pandas_and_feedback_read(
+def test_export_writes_what_pandas_reads(
     script: tuple[Path, str], form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "exported"
@@ -109,11 +110,17 @@ def test_export_writes_what_pandas_and_feedback_read(
     assert [row["trajectory"] for row in rows["trajectories"]] == [t.id for t in stored]
     step, first = rows["trajectories"][0]["steps"][0], stored[0].steps[0]
     assert (step["response"], step["advantage"]) == (first.completion.text, first.advantage)
-    if form == "jsonl":
-        signals = tmp_path / "signals.jsonl"
-        lines = str(out / "trajectories.jsonl")
-        assert call(monkeypatch, "feedback", lines, "--out", str(signals)) == 0
-        assert_same_advantages(rows["trajectories"], rows_of(signals))
+
+
+@needs_plugin("command", "feedback")
+def test_exported_trajectories_get_their_advantages_from_the_command_feedback(
+    script: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, signals = tmp_path / "exported", tmp_path / "signals.jsonl"
+    assert call(monkeypatch, "export", str(script[0]), "--out", str(out)) == 0
+    exported = out / "trajectories.jsonl"
+    assert call(monkeypatch, "feedback", str(exported), "--out", str(signals)) == 0
+    assert_same_advantages(rows_of(exported), rows_of(signals))
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from helpers.neighbours import needs_plugin
 from helpers.paths import ROOT
-from rlanything.plugins import plugin_names
 
 SCRIPTS = sorted(ROOT.glob("notebooks/[0-9]*.py"))
 NEEDS = {"05": ("domain", "agent"), "06": ("command", "judge"), "08": ("judge", "replays")}
@@ -26,7 +26,7 @@ LINK = re.compile(r"\]\(\s*([^)#\s:]+)(?:#[^)\s]+)?\)")
 def script(path: Path) -> object:
     number = path.stem[:2]
     kind, name = NEEDS.get(number, ("domain", "text"))
-    marks = [pytest.mark.skipif(name not in plugin_names(kind), reason=f"needs {name}")]
+    marks = [needs_plugin(kind, name)]
     marks += [pytest.mark.slow] if number in LONG else []
     return pytest.param(path, marks=marks, id=path.stem)
 

@@ -161,7 +161,7 @@ def test_an_option_that_a_function_from_outside_refuses_is_one_line(
 ) -> None:
     key = override.partition("=")[0]
     named = override.replace("NAME", f"'{called[key.partition('.')[2]]}'")
-    assert call(monkeypatch, "train", "tiny", f"run_dir={tmp_path / 'run'}", named) == 2
+    assert call(monkeypatch, "train", "guess", f"run_dir={tmp_path / 'run'}", named) == 2
     line = line_of(capsys)
     assert key in line
     assert said in line

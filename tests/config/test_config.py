@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from helpers.neighbours import needs_plugin
 from helpers.sections import sections_in
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe
@@ -164,11 +165,19 @@ def test_a_missing_key_of_a_section_is_named(recipe):
         (".=1", ["unknown key"]),
         ("policy.engine=vllm", ["policy.engine"]),
         ("policy.engine={}", ["policy.engine", "name: missing"]),
-        ("policy.engine.name=llama", ["policy.engine", "embedded, openai, vllm"]),
+        ("policy.engine.name=llama", ["policy.engine", "use one of embedded"]),
         ("policy.engine.memory_gib=2", ["policy.engine", "missing its name"]),
         ("policy.engine={name: embedded, memory_gib: 2}", ["policy.engine.memory_gib", ": name"]),
-        ("judge.engine={name: vllm, memory: 2}", ["judge.engine.memory: unknown", "memory_gib"]),
-        ("judge.engine={name: vllm, memory_gib: 0}", ["judge.engine.memory_gib: "]),
+        pytest.param(
+            "judge.engine={name: vllm, memory: 2}",
+            ["judge.engine.memory: unknown", "memory_gib"],
+            marks=needs_plugin("engine", "vllm"),
+        ),
+        pytest.param(
+            "judge.engine={name: vllm, memory_gib: 0}",
+            ["judge.engine.memory_gib: "],
+            marks=needs_plugin("engine", "vllm"),
+        ),
         ("adapter={model: judge, dtype: bfloat16}", ["adapter: ", "judge's own dtype", "leave"]),
         (
             "adapter={model: judge, chat_template_kwargs: {a: 1}}",
@@ -236,7 +245,7 @@ def inner_sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
 
 def test_every_field_of_the_schema_says_what_it_is():
     engines = [load_plugin("engine", name) for name in plugin_names("engine")]
-    assert len(engines) > 2
+    assert engines
     for section in (Recipe, *inner_sections(Recipe).values(), *engines):
         for name, field in section.model_fields.items():
             assert field.description or f"{name} 0" in inner_sections(section), f"{section}: {name}"

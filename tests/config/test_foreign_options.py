@@ -13,6 +13,7 @@ import yaml
 
 from helpers.command import call
 from helpers.guess import GUESS
+from helpers.neighbours import needs_plugin
 from helpers.outside import python_path
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
@@ -223,15 +224,20 @@ def test_nor_where_it_is_named_first_when_an_episode_begins(
     assert not Path("PWNED").exists()
 
 
-def test_nor_does_a_run_directory(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+@pytest.mark.parametrize(
+    "command",
+    ["resume", "eval", pytest.param("judge-eval", marks=needs_plugin("command", "judge-eval"))],
+)
+def test_nor_does_a_run_directory(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     run = Path("run")
     create_run(run, load_recipe(GUESS, {"run_dir": run}), now())
     settings = yaml.safe_load((run / "recipe.yaml").read_text())
     settings["domain"] = {"name": "rooms", "options": OPTIONS["list"]}
     (run / "recipe.yaml").write_text(yaml.safe_dump(settings))
-    for command in ("resume", "eval", "judge-eval"):
-        assert call(monkeypatch, command, "run") == 2
-        assert "evil:part is code" in capsys.readouterr().err
+    assert call(monkeypatch, command, "run") == 2
+    assert "evil:part is code" in capsys.readouterr().err
     assert not Path("PWNED").exists()
 
 

@@ -14,6 +14,7 @@ import yaml
 
 import rlanything as rl
 from helpers.command import call
+from helpers.neighbours import needs_plugin
 from helpers.paths import SOURCE
 from helpers.strangers import Captured, recipe, recorded, refusal
 from rlanything.config.problems import TrustError
@@ -55,7 +56,10 @@ def test_no_command_runs_what_a_recipe_names(
     assert not Path("PWNED").exists()
 
 
-@pytest.mark.parametrize("command", ["resume", "eval", "judge-eval"])
+@pytest.mark.parametrize(
+    "command",
+    ["resume", "eval", pytest.param("judge-eval", marks=needs_plugin("command", "judge-eval"))],
+)
 def test_no_command_runs_what_a_run_directory_names(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -270,9 +274,11 @@ def test_environment_workers_look_into_no_folder_of_their_own_accord() -> None:
     assert not Path("PWNED").exists()
 
 
+NEEDS_AGENTS = needs_plugin("domain", "agent")
 AGENT = {"name": "agent", "options": {"tasks": "tasks.jsonl"}}
 
 
+@NEEDS_AGENTS
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -293,6 +299,7 @@ def test_an_agents_program_is_code_that_a_recipe_cannot_allow_itself(
     assert load_recipe(path).domain.options == allowed.domain.options
 
 
+@NEEDS_AGENTS
 def test_an_agents_program_that_the_user_types_is_allowed() -> None:
     path = recipe(domain=AGENT)
     load_recipe(path, ["domain.options.solve=own:solve"])
@@ -313,6 +320,7 @@ def test_a_helpers_key_is_sent_where_the_user_says(monkeypatch: pytest.MonkeyPat
     load_recipe(path)
 
 
+@NEEDS_AGENTS
 def test_an_agents_files_are_found_beside_its_recipe(tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir()

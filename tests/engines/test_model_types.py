@@ -7,6 +7,7 @@ import pytest
 from helpers.benchmark_module import load_benchmark
 from helpers.paths import ROOT
 
+pytest.importorskip("rlanything_nano")
 TYPES = load_benchmark("model_types")
 LINES = (ROOT / "docs" / "model-types.md").read_text().splitlines()
 RARE = sorted(TYPES.CASES.keys() - TYPES.FAST.keys())

@@ -1,0 +1,14 @@
+"""Tests that need a neighbour: skipped where the core is installed alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlanything.plugins import plugin_names
+
+
+def needs_plugin(kind: str, name: str) -> pytest.MarkDecorator:
+    """Returns the mark of tests that need a neighbour's plug-in, such as the domain `agent`."""
+    return pytest.mark.skipif(
+        name not in plugin_names(kind), reason=f"{kind} {name} is not installed"
+    )
