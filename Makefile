@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling judge-baselines judge-value smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling judge-baselines judge-value corruption smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -236,6 +236,16 @@ judge-value: models/rooms/value/model.safetensors ## rewrite benchmarks/judge-va
 	$(BIN)/rlanything ablate quickstart --seeds 10 --arms outcome_only \
 	  --arms "value_frozen:$(VALUE),$(GAE),judge.train=false" --arms "value:$(VALUE),$(GAE)" \
 	  --out runs/hard --page benchmarks/judge-value.md $(HARD)
+
+# One of the open questions: the judge is shown a share of the training steps corrupted.
+CORRUPTED := domain.name=benchmarks.corrupted:CorruptedGuess,domain.options
+corruption: setup ## rewrite benchmarks/corruption.md and -signals.md: corrupted steps in guess, five seeds (half an hour)
+	PYTHONPATH=examples $(BIN)/rlanything ablate guess --seeds 5 --arms "clean:$(CORRUPTED)={share: 0}" \
+	  --arms "corrupted_10:$(CORRUPTED)={share: 0.1}" --arms "corrupted_30:$(CORRUPTED)={share: 0.3}" \
+	  --arms "corrupted_50:$(CORRUPTED)={share: 0.5}" --out runs/corruption \
+	  --page benchmarks/corruption.md loop.iterations=20 evaluation.every=5
+	$(BIN)/python benchmarks/corruption.py runs/corruption/clean runs/corruption/corrupted_10 \
+	  runs/corruption/corrupted_30 runs/corruption/corrupted_50
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .
