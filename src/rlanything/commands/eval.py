@@ -27,7 +27,9 @@ def evaluate_target(
         list[str] | None,
         typer.Argument(help="section.key=value, e.g. policy.engine.name=vllm policy.device=cuda"),
     ] = None,
-    split: Annotated[str, typer.Option(help="Which held-out tasks.")] = "in_domain",
+    split: Annotated[
+        str | None, typer.Option(help="Which held-out tasks.", show_default="in_domain")
+    ] = None,
     episodes: Annotated[
         int | None,
         typer.Option(
@@ -60,6 +62,14 @@ def evaluate_target(
             "best-of-8; for programs also mpsc-8, alphacodium-8 or s-star-8.",
         ),
     ] = None,
+    accepted_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Play the rewritten tasks that this run accepted, in place of held-out ones.",
+        ),
+    ] = None,
+    rollouts: Annotated[int, typer.Option(min=1, help="Attempts at each task.")] = 1,
     role: ROLE = None,
     allow_code: ALLOW_CODE = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
@@ -80,6 +90,8 @@ def evaluate_target(
         selection_rule(select) if select else None,
         allow_code,
         role,
+        accepted_of,
+        rollouts,
     )
     progress = Progress(Terminal(stderr=True))
     result = run_eval(request, progress)

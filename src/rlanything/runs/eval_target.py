@@ -6,6 +6,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain
 from rlanything.domains.registry import checked_tasks, load_domain
 from rlanything.engines.shipped import domain_of
+from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.selection import (
     Cost,
     Selection,
@@ -33,11 +35,15 @@ from rlanything.evaluation.selection import (
 from rlanything.evaluation.success import Evaluation, evaluate, success_interval
 from rlanything.plugins import load_plugin, plugin_names
 from rlanything.progress import Progress
+from rlanything.records import Task
 from rlanything.roles.chat_model import ChatModel
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_chat_model, build_judge, build_policy
+from rlanything.runs.lineage import accepted_tasks
+from rlanything.runs.paths import STORE
+from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent, points
 from rlanything.runs.target import (
     PLAYERS,
@@ -46,12 +52,15 @@ from rlanything.runs.target import (
     RunTarget,
     Target,
     find_target,
+    is_run,
     typed_domain,
     with_weights,
 )
 from rlanything.seeds import derive
 
 BEST_OF = "best-of"
+SPLIT = "in_domain"
+"""Split that is played if none is given."""
 EPISODES = 240
 """Number of episodes if none is given, except for splits that a domain wants played whole."""
 _NOT_FOLLOWED = {
@@ -82,7 +91,8 @@ class EvalArgs:
     """A target and how to evaluate it. None: the value of the target's recipe, or a default."""
 
     target: str
-    split: str
+    split: str | None
+    """None: `SPLIT`, or the tasks of `accepted_of`."""
     episodes: int | None
     domain: str | None
     max_steps: int | None
@@ -97,6 +107,15 @@ class EvalArgs:
     """Whether code that a recipe or a run names may be imported."""
     role: str | None = None
     """Name of the judge that chooses, in a recipe with several; None: the only one."""
+    accepted_of: str | None = None
+    """A run whose accepted rewritten tasks are played in place of a split's; None: the split's."""
+    rollouts: int = 1
+    """Number of attempts at each task, without a choice among them."""
+
+    @property
+    def played(self) -> str:
+        """The split, or what is played in its place."""
+        return self.split or (f"{self.accepted_of}, accepted" if self.accepted_of else SPLIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +127,17 @@ class EvalResult:
     selection: Selection | None = None
     cost: Cost | None = None
     """Cost of the choice; None without one."""
+
+    @property
+    def solved_once(self) -> Interval | None:
+        """Share of tasks that an attempt of several solved; None with one attempt for each."""
+        if self.args.rollouts == 1:
+            return None
+        best: dict[str, int] = {}
+        for task, outcome in zip(self.evaluation.tasks, self.evaluation.outcomes, strict=True):
+            # Won, else not played, which may have been won, else lost.
+            best[task] = max(best.get(task, -1), outcome)
+        return success_interval([*best], [*best.values()])
 
     def by_kind(self) -> dict[str, list[tuple[str, int]]]:
         """Returns task id and outcome of the episodes of each kind of task; outcome 0: it could not
@@ -122,7 +152,7 @@ class EvalResult:
         success = self.evaluation.success
         return {
             "target": self.args.target,
-            "split": self.args.split,
+            "split": self.args.played,
             "episodes": len(self.evaluation.trajectories),
             "success": success.estimate if success else None,
             "low": success.low if success else None,
@@ -139,13 +169,14 @@ class EvalResult:
                 }
                 for kind, episodes in self.by_kind().items()
             },
+            **({"solved_once": asdict(once)} if (once := self.solved_once) else {}),
             **({"selection": asdict(self.selection)} if self.selection else {}),
             **({"cost": asdict(self.cost)} if self.cost else {}),
         }
 
     def table(self) -> Table:
         args, result = self.args, self.evaluation
-        table = Table(title=f"{args.target} on {args.split} ({result.seconds:.0f} s)")
+        table = Table(title=f"{args.target} on {args.played} ({result.seconds:.0f} s)")
         table.add_column("task type")
         table.add_column("episodes", justify="right")
         table.add_column("success [95% interval]", justify="right")
@@ -170,6 +201,9 @@ class EvalResult:
             if missing:
                 over_all = f"{result.mean_reward[1]:.3f}"
                 table.add_row("mean reward, unplayed as 0", str(played + missing), over_all)
+        if (once := self.solved_once) is not None:
+            table.add_section()
+            table.add_row(f"tasks won in any of {args.rollouts} attempts", "", percent(once))
         if self.selection is not None and args.select is not None and self.cost is not None:
             chosen, n, cost = self.selection, args.select.attempts, self.cost
             name = "chosen by the judge, best"
@@ -206,14 +240,21 @@ def run_eval(args: EvalArgs, progress: Progress) -> EvalResult:
 
 def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
     target = find_target(args.target)
+    if args.accepted_of and args.split:
+        raise RecipeError("--split: --accepted-of says which tasks are played; leave one out")
+    if args.select and args.rollouts > 1:
+        raise RecipeError("--rollouts: --select says how many attempts there are; leave it out")
     recipe = _recipe(args, target)
     for key in override_keys(args.overrides):
         if key.removeprefix("roles.") == f"{recipe.acting}.temperature":
             raise RecipeError(f"{key}: say --temperature")
     domain = load_domain(recipe.domain.name, recipe.domain.options)
-    whole = args.split in domain.capabilities.whole_splits
+    whole = args.played in domain.capabilities.whole_splits
     episodes = args.episodes or (sys.maxsize if whole else EPISODES)
-    tasks = checked_tasks(domain, args.split, episodes, args.seed)
+    if args.accepted_of is None:
+        tasks = checked_tasks(domain, args.played, episodes, args.seed)
+    else:
+        tasks = _accepted(args.accepted_of)[: args.episodes]
     day = None
     if isinstance(target, RunTarget):
         checkpoint = target.checkpoint(progress)
@@ -242,13 +283,13 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
             agent,
             environments,
             tasks,
-            args.split,
+            args.played,
             max_steps=args.max_steps or recipe.evaluation.max_steps or recipe.loop.max_steps,
             parallel_episodes=recipe.environment.parallel_episodes,
             lockstep=recipe.environment.lockstep,
             seed=args.seed,
             progress=progress,
-            rollouts=args.select.attempts if args.select else 1,
+            rollouts=args.select.attempts if args.select else args.rollouts,
         )
         if judge is None or args.select is None:
             return EvalResult(args, result)
@@ -277,6 +318,18 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
     return EvalResult(args, result, selection, cost)
 
 
+def _accepted(run: str) -> list[Task]:
+    """Returns the rewritten tasks that a run accepted. Raises `RecipeError` if there are none."""
+    with closing(Store(Path(run) / STORE)) as store:
+        tasks = accepted_tasks(store)
+    if not tasks:
+        raise RecipeError(
+            f"--accepted-of {run}: it has accepted no rewritten task so far; train longer, or name "
+            "another run"
+        )
+    return tasks
+
+
 def _selector(args: EvalArgs, domain: Domain, judge: Judge | None) -> Selector | None:
     """Returns the method that chooses; None for best-of-N, and where nothing is chosen. Raises
     `RecipeError` for a method that this target cannot use."""
@@ -301,8 +354,14 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
             remedy = "name what is meant, as in evaluation.temperature=0.5"
         if remedy:
             raise RecipeError(f"{key}: {remedy}")
+    rewriting = _rewriting(args)
     if isinstance(target, RunTarget | RecipeTarget):
         recipe = target.recipe(args.overrides, args.allow_code)
+        if rewriting and rewriting.domain.name != recipe.domain.name:
+            raise RecipeError(
+                f"--accepted-of {args.accepted_of}: its tasks are of {rewriting.domain.name}, and "
+                f"{target.name} plays {recipe.domain.name}"
+            )
         if args.domain not in (None, recipe.domain.name):
             raise RecipeError(
                 f"{target.name} plays {recipe.domain.name}: leave --domain out, or evaluate "
@@ -315,17 +374,29 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
             f"{target.name}: models of {made_for}; for those of {args.domain} use {own}"
         )
     named = {"domain", "domain.name"} & {*override_keys(args.overrides)}
-    if not (made_for or args.domain or named):
+    if not (made_for or args.domain or named or rewriting):
         known = ", ".join(
             name for name in plugin_names("domain") if name not in ("several", "text")
         )
         raise RecipeError(f"{target.name}: say what it plays with --domain, one of {known}")
     # Any model can choose from the environment's own list of actions, if there is one.
     policy = {"model": target.name, "decoding": "choices", "max_tokens": 64}
-    plays = domain_section(made_for) if made_for and args.domain is None else {}
-    data = {"name": "eval", "domain": plays, "policy": policy}
+    if rewriting and not args.domain:
+        plays, loop = rewriting.domain.model_dump(), {"max_steps": rewriting.loop.max_steps}
+    else:
+        plays, loop = domain_section(made_for) if made_for and args.domain is None else {}, {}
+    data = {"name": "eval", "domain": plays, "policy": policy, "loop": loop}
     overrides = [*typed_domain(args.domain), *args.overrides]
     return load_recipe(data, overrides, allow_code=args.allow_code, place=target.name)
+
+
+def _rewriting(args: EvalArgs) -> Recipe | None:
+    """Returns the recipe of the run whose accepted tasks are played; None if a split is."""
+    if args.accepted_of is None:
+        return None
+    if not is_run(args.accepted_of):
+        raise RecipeError(f"--accepted-of {args.accepted_of}: there is no such run; check the path")
+    return RunTarget(args.accepted_of).recipe((), args.allow_code)
 
 
 def _agent(

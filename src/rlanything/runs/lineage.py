@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from rlanything.records import Task
 from rlanything.runs.store.store import Store
 
 SHORT = 40
@@ -22,6 +23,18 @@ def read_lineage(store: Store) -> list[dict[str, Any]]:
     the candidate is not. Raises `StoreError`."""
     with store.understanding():
         return _slots(store)
+
+
+def accepted_tasks(store: Store) -> list[Task]:
+    """Returns the rewritten tasks that a run accepted, oldest first, without those that no longer
+    could be played. Raises `StoreError`."""
+    with store.understanding():
+        rows = store.query(
+            "SELECT id, instruction, tasks.kind, data FROM tasks"
+            " JOIN slot_events ON task = id AND slot_events.kind = 'accepted'"
+            " WHERE id NOT IN (SELECT task FROM quarantine) ORDER BY iteration, id"
+        )
+        return [Task(id, said, kind, json.loads(data)) for id, said, kind, data in rows]
 
 
 def _slots(store: Store) -> list[dict[str, Any]]:
