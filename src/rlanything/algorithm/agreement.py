@@ -1,0 +1,103 @@
+"""lambda of Eq. 1, adapted to how clearly each judge's scores agree with outcomes.
+
+`feedback.policy_lambda_control: adaptive` uses it: lambda of judge k is `policy_lambda` times a
+factor in [0, 1] from the judge's agreement with the outcomes of the latest tasks."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TypeAlias
+
+from rlanything.algorithm.feedback import TrajectoryScores, mean_score
+
+Agreement: TypeAlias = tuple[float, float]
+"""Sums of S_i O and of O^2 over the steps of one task, both less their mean among the trajectories
+compared with each other."""
+
+ITERATIONS = 10
+"""Number of latest iterations that lambda is measured on."""
+
+
+def agreement(outcomes: Sequence[int], scores: Sequence[TrajectoryScores]) -> Agreement | None:
+    """Returns a judge's agreement with O [G] on one task, from its scores S_ij [G][steps][m]; None
+    if no step of a won trajectory can be compared with one of a lost trajectory.
+
+    Steps are compared with those at the same index, because won trajectories are shorter and judges
+    may like early steps better. The last step of a trajectory is left out: what is observed after
+    it may tell the outcome. It counts if all trajectories have one step. Unreadable scores are
+    missing."""
+    end = -1 if any(len(steps) > 1 for steps in scores) else None
+    places: dict[int, list[tuple[float, int]]] = defaultdict(list)
+    for outcome, steps in zip(outcomes, scores, strict=True):
+        for i, given in enumerate(steps[:end]):
+            if any(given):
+                places[i].append((mean_score(given), outcome))
+    products: list[float] = []
+    squares: list[float] = []
+    for pairs in places.values():
+        score = math.fsum(mean for mean, _ in pairs) / len(pairs)
+        outcome = sum(own for _, own in pairs) / len(pairs)
+        products += [(mean - score) * (own - outcome) for mean, own in pairs]
+        squares += [(own - outcome) ** 2 for _, own in pairs]
+    # Exactly rounded sums: their bits do not depend on the order of trajectories and tasks.
+    return (math.fsum(products), math.fsum(squares)) if any(squares) else None
+
+
+def agreements(
+    episodes: Iterable[tuple[str, int, Mapping[str, TrajectoryScores]]],
+) -> dict[str, list[Agreement]]:
+    """Returns the agreement of each judge with the outcomes, for each task that has one, from
+    episodes: task, outcome, and scores by judge."""
+    tasks: dict[tuple[str, str], tuple[list[int], list[TrajectoryScores]]] = {}
+    for task, outcome, scores in episodes:
+        for judge, own in scores.items():
+            group = tasks.setdefault((judge, task), ([], []))
+            group[0].append(outcome)
+            group[1].append(own)
+    found: dict[str, list[Agreement]] = {judge: [] for judge, _ in tasks}
+    for (judge, _), group in tasks.items():
+        if (own := agreement(*group)) is not None:
+            found[judge].append(own)
+    return found
+
+
+def shrinkage(tasks: Sequence[Agreement]) -> float:
+    """Returns the factor max(0, 1 - (se / b)^2) of positive-part James-Stein shrinkage; 0 unless
+    b > 0.
+
+    b is the slope of scores on outcomes, mu - 1 of Theorem 1 within tasks and step indices; se is
+    its standard error, clustered by task. Fewer than two tasks give 0: a judge at chance must not
+    cost anything, so outcomes alone train until scores have agreed with them. One iteration has too
+    few tasks to tell a good judge from chance where wins are few, so the latest ones are pooled."""
+    total = math.fsum(product for product, _ in tasks)
+    if len(tasks) < 2 or total <= 0:
+        return 0.0
+    slope = total / math.fsum(square for _, square in tasks)
+    errors = math.fsum((product - slope * square) ** 2 for product, square in tasks)
+    return max(0.0, 1 - len(tasks) / (len(tasks) - 1) * errors / total**2)
+
+
+def adapted(
+    policy_lambda: float, measured: Mapping[int, Mapping[str, Sequence[Agreement]]], iteration: int
+) -> dict[str, float]:
+    """Returns lambda of each judge in an iteration, from its agreements by iteration and judge."""
+    latest = [measured.get(i, {}) for i in range(iteration - ITERATIONS + 1, iteration + 1)]
+    return {
+        judge: policy_lambda
+        * shrinkage([*chain.from_iterable(own.get(judge, ()) for own in latest)])
+        for judge in measured[iteration]
+    }
+
+
+def weighed(
+    lambdas: Mapping[str, float], weights: Mapping[str, float]
+) -> tuple[float, dict[str, float]]:
+    """Returns the one lambda and the weights by judge with which Eq. 1 gives each judge its own
+    lambda: R_i = O + sum_k w_k lambda_k mean_j S^k_ij / sum_k w_k if all can be read. Judges whose
+    lambda is 0 are left out, unless all are."""
+    given = {name: weights.get(name, 1.0) for name in lambdas}
+    own = {name: weight * lambdas[name] for name, weight in given.items() if lambdas[name]}
+    return (sum(own.values()) / sum(given.values()), own) if own else (0.0, given)
