@@ -57,11 +57,11 @@ def agreements(
             group = tasks.setdefault((judge, task), ([], []))
             group[0].append(outcome)
             group[1].append(own)
-    found: dict[str, list[Agreement]] = {judge: [] for judge, _ in tasks}
+    by_judge: dict[str, list[Agreement]] = {judge: [] for judge, _ in tasks}
     for (judge, _), group in tasks.items():
         if (own := agreement(*group)) is not None:
-            found[judge].append(own)
-    return found
+            by_judge[judge].append(own)
+    return by_judge
 
 
 def shrinkage(tasks: Sequence[Agreement]) -> float:

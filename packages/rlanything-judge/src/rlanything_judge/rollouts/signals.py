@@ -199,9 +199,9 @@ def _write(
     trajectories = sum(len(group.lines) for group in groups.values())
     summary = Summary(trajectories=trajectories, tasks=len(groups))
     if settings.policy_lambda_control == "adaptive":
-        found = (agreement(group.outcomes, _scores(group)) for group in groups.values())
-        measured = shrinkage([task for task in found if task is not None])
-        settings = settings.with_lambda(settings.policy_lambda * measured)
+        tasks = (agreement(group.outcomes, _scores(group)) for group in groups.values())
+        factor = shrinkage([task for task in tasks if task is not None])
+        settings = settings.with_lambda(settings.policy_lambda * factor)
         summary.policy_lambda = settings.policy_lambda
     starts = array("Q", bytes(8 * trajectories))
     done = 0
