@@ -40,7 +40,7 @@ def knowing(share: float) -> FunctionJudge:
     """A judge that says the outcome on this share of the steps, and its opposite on the others."""
 
     def score(trajectory: Trajectory, i: int) -> int:
-        right = derive(0, share, trajectory.id, i) % 100 < 100 * share
+        right = derive(0, f"{share}", trajectory.id, i) % 100 < 100 * share
         return trajectory.outcome if right else -trajectory.outcome
 
     return FunctionJudge(score)
