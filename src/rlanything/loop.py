@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rlanything.algorithm.agreement import Agreement, adapted
+from rlanything.algorithm.agreement import Agreements, adapted
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
@@ -72,8 +72,8 @@ class Loop:
     engines: Sequence[Engine]
     """Engines of all models that run here, in particular of those that learn."""
     progress: Progress
-    agreements: dict[int, dict[str, list[Agreement]]] = field(default_factory=dict)
-    """Agreements with outcomes by iteration and judge, for lambda if it is adaptive."""
+    agreements: dict[int, Agreements] = field(default_factory=dict)
+    """Agreements of scores with outcomes by iteration, if lambda is adaptive."""
 
     def iterate(self, iteration: int) -> IterationResult:
         """Runs one iteration; deterministic for the same iteration, pool and weights, unless

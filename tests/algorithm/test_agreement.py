@@ -114,19 +114,28 @@ def test_tasks_won_or_lost_by_all_have_no_agreement() -> None:
             ("a", -1, {"one": [[-1], [1]], "two": [[1], [1]]}),
         ]
     )
-    assert found == {"one": [(2, 2)], "two": [(-2, 2)]}
+    assert found == {"one": {"a": (2, 2)}, "two": {"a": (-2, 2)}}
 
 
 def test_the_latest_iterations_are_pooled() -> None:
-    good, bad = [(2.0, 2.0)], [(-2.0, 2.0)]
-    assert adapted(0.5, {1: {"judge": good}}, 1) == {"judge": 0}
-    assert adapted(0.5, {1: {"judge": good}, 2: {"judge": good}}, 2) == {"judge": 0.5}
-    late = ITERATIONS + 1
-    recent = {late - 1: {"judge": good}, late: {"judge": good}}
-    assert adapted(1.0, {1: {"judge": bad}, **recent}, late) == {"judge": 1}
-    assert adapted(1.0, {2: {"judge": bad}, **recent}, late) == {"judge": 0}
+    def judged(task: str, sign: int) -> dict[str, dict[str, Agreement]]:
+        return {"judge": {task: (2.0 * sign, 2.0)}}
+
+    good, late = judged("a", 1), ITERATIONS + 1
+    assert adapted(0.5, {1: good}, 1) == {"judge": 0}
+    assert adapted(0.5, {1: good, 2: judged("b", 1)}, 2) == {"judge": 0.5}
+    recent = {late - 1: good, late: judged("b", 1)}
+    assert adapted(1.0, {1: judged("c", -1), **recent}, late) == {"judge": 1}
+    assert adapted(1.0, {2: judged("c", -1), **recent}, late) == {"judge": 0}
     # A later iteration, which a run that goes back has measured before, is not seen.
-    assert adapted(1.0, {1: {"judge": good}, 2: {"judge": good}, 3: {"judge": bad}}, 2)["judge"]
+    assert adapted(1.0, {1: good, 2: judged("b", 1), 3: judged("c", -1)}, 2) == {"judge": 1}
+
+
+def test_a_task_that_is_played_again_is_no_second_task() -> None:
+    often = {i: {"judge": {"a": (2.0, 2.0)}} for i in range(1, 9)}
+    assert adapted(1.0, often, 8) == {"judge": 0}
+    others = {i: {"judge": {"a": (2.0, 2.0), "b": (0.0, 2.0)}} for i in range(1, 9)}
+    assert adapted(1.0, others, 8) == adapted(1.0, others, 1)
 
 
 def test_each_judge_has_its_own_lambda() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from typing import TypeAlias
 
 from rlanything.algorithm.feedback import TrajectoryScores, mean_score
@@ -16,6 +15,8 @@ from rlanything.algorithm.feedback import TrajectoryScores, mean_score
 Agreement: TypeAlias = tuple[float, float]
 """Sums of S_i O and of O^2 over the steps of one task, both less their mean among the trajectories
 compared with each other."""
+Agreements: TypeAlias = Mapping[str, Mapping[str, Agreement]]
+"""Agreements by judge and task."""
 
 ITERATIONS = 10
 """Number of latest iterations that lambda is measured on."""
@@ -46,22 +47,19 @@ def agreement(outcomes: Sequence[int], scores: Sequence[TrajectoryScores]) -> Ag
     return (math.fsum(products), math.fsum(squares)) if any(squares) else None
 
 
-def agreements(
-    episodes: Iterable[tuple[str, int, Mapping[str, TrajectoryScores]]],
-) -> dict[str, list[Agreement]]:
+def agreements(episodes: Iterable[tuple[str, int, Mapping[str, TrajectoryScores]]]) -> Agreements:
     """Returns the agreement of each judge with the outcomes, for each task that has one, from
     episodes: task, outcome, and scores by judge."""
-    tasks: dict[tuple[str, str], tuple[list[int], list[TrajectoryScores]]] = {}
+    groups: dict[str, dict[str, tuple[list[int], list[TrajectoryScores]]]] = {}
     for task, outcome, scores in episodes:
         for judge, own in scores.items():
-            group = tasks.setdefault((judge, task), ([], []))
-            group[0].append(outcome)
-            group[1].append(own)
-    by_judge: dict[str, list[Agreement]] = {judge: [] for judge, _ in tasks}
-    for (judge, _), group in tasks.items():
-        if (own := agreement(*group)) is not None:
-            by_judge[judge].append(own)
-    return by_judge
+            outcomes, given = groups.setdefault(judge, {}).setdefault(task, ([], []))
+            outcomes.append(outcome)
+            given.append(own)
+    return {
+        judge: {task: one for task, group in tasks.items() if (one := agreement(*group))}
+        for judge, tasks in groups.items()
+    }
 
 
 def shrinkage(tasks: Sequence[Agreement]) -> float:
@@ -81,15 +79,20 @@ def shrinkage(tasks: Sequence[Agreement]) -> float:
 
 
 def adapted(
-    policy_lambda: float, measured: Mapping[int, Mapping[str, Sequence[Agreement]]], iteration: int
+    policy_lambda: float, measured: Mapping[int, Agreements], iteration: int
 ) -> dict[str, float]:
-    """Returns lambda of each judge in an iteration, from its agreements by iteration and judge."""
-    latest = [measured.get(i, {}) for i in range(iteration - ITERATIONS + 1, iteration + 1)]
-    return {
-        judge: policy_lambda
-        * shrinkage([*chain.from_iterable(own.get(judge, ()) for own in latest)])
-        for judge in measured[iteration]
-    }
+    """Returns lambda of each judge in an iteration, from the agreements by iteration."""
+    lambdas: dict[str, float] = {}
+    for judge in measured[iteration]:
+        tasks: dict[str, list[Agreement]] = defaultdict(list)
+        for i in range(iteration - ITERATIONS + 1, iteration + 1):
+            for task, own in measured.get(i, {}).get(judge, {}).items():
+                tasks[task].append(own)
+        pooled = [
+            (math.fsum(p for p, _ in own), math.fsum(s for _, s in own)) for own in tasks.values()
+        ]
+        lambdas[judge] = policy_lambda * shrinkage(pooled)
+    return lambdas
 
 
 def weighed(

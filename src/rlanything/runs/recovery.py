@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlanything.algorithm.agreement import ITERATIONS, Agreement, agreements
+from rlanything.algorithm.agreement import ITERATIONS, Agreements, agreements
 from rlanything.config.recipe import Recipe
 from rlanything.engines.images import IMAGE_NAME
 from rlanything.runs.checkpoint import (
@@ -80,8 +80,8 @@ def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Positi
     return position
 
 
-def recorded_agreements(store: Store) -> dict[int, dict[str, list[Agreement]]]:
-    """Returns the agreements with outcomes by iteration and judge, of all iterations that a run's
+def recorded_agreements(store: Store) -> dict[int, Agreements]:
+    """Returns the agreements of scores with outcomes by iteration, of all iterations that a run's
     next one may need."""
     last = store.last_iteration()
     episodes: dict[int, dict[int, tuple[str, int, dict[str, list[list[int]]]]]] = defaultdict(dict)

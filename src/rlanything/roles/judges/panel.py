@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 
-from rlanything.algorithm.agreement import Agreement, agreements, weighed
+from rlanything.algorithm.agreement import Agreements, agreements, weighed
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.algorithm.signals import TaskSignals
 from rlanything.records import JudgedTrajectory, Trajectory
@@ -45,7 +45,7 @@ class JudgePanel:
             for i, trajectory in enumerate(trajectories)
         ]
 
-    def agreements(self, judged: Sequence[JudgedTrajectory]) -> dict[str, list[Agreement]]:
+    def agreements(self, judged: Sequence[JudgedTrajectory]) -> Agreements:
         """Returns the agreement of each judge with the outcomes, task by task."""
         return agreements(
             (
