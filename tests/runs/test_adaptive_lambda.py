@@ -14,7 +14,6 @@ from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.progress import Progress
 from rlanything.records import Trajectory
 from rlanything.roles.judges.base import FunctionJudge
-from rlanything.runs.recovery import recorded_agreements
 from rlanything.runs.refusals import check_values
 from rlanything.runs.report.facts import Reader
 from rlanything.runs.report.payload import build
@@ -62,7 +61,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_lambda_is_measured_on_the_recorded_scores_of_all_iterations(run: Path) -> None:
     with closing(Store(run / "run.sqlite")) as store:
-        measured = recorded_agreements(store)
+        measured = store.agreements()
         for iteration in (1, 2):
             metrics = store.metrics(iteration)
             lambdas = adapted(0.5, measured, iteration)

@@ -1,7 +1,5 @@
-"""lambda of Eq. 1, adapted to how clearly each judge's scores agree with outcomes.
-
-`feedback.policy_lambda_control: adaptive` uses it: lambda of judge k is `policy_lambda` times a
-factor in [0, 1] from the judge's agreement with the outcomes of the latest tasks."""
+"""lambda of Eq. 1 by judge, adapted to how clearly its scores agree with outcomes
+(`feedback.policy_lambda_control: adaptive`)."""
 
 from __future__ import annotations
 
@@ -26,10 +24,9 @@ def agreement(outcomes: Sequence[int], scores: Sequence[TrajectoryScores]) -> Ag
     """Returns a judge's agreement with O [G] on one task, from its scores S_ij [G][steps][m]; None
     if no step of a won trajectory can be compared with one of a lost trajectory.
 
-    Steps are compared with those at the same index, because won trajectories are shorter and judges
-    may like early steps better. The last step of a trajectory is left out: what is observed after
-    it may tell the outcome. It counts if all trajectories have one step. Unreadable scores are
-    missing."""
+    Steps are compared at the same index: won trajectories are shorter, and judges may like early
+    steps better. The last step is left out, because it may tell the outcome, unless all
+    trajectories have one step. Unreadable scores are missing."""
     end = -1 if any(len(steps) > 1 for steps in scores) else None
     places: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for outcome, steps in zip(outcomes, scores, strict=True):
@@ -48,8 +45,7 @@ def agreement(outcomes: Sequence[int], scores: Sequence[TrajectoryScores]) -> Ag
 
 
 def agreements(episodes: Iterable[tuple[str, int, Mapping[str, TrajectoryScores]]]) -> Agreements:
-    """Returns the agreement of each judge with the outcomes, for each task that has one, from
-    episodes: task, outcome, and scores by judge."""
+    """Returns the agreements in episodes, each with task, outcome, and scores by judge."""
     groups: dict[str, dict[str, tuple[list[int], list[TrajectoryScores]]]] = {}
     for task, outcome, scores in episodes:
         for judge, own in scores.items():
@@ -84,23 +80,20 @@ def adapted(
     """Returns lambda of each judge in an iteration, from the agreements by iteration."""
     lambdas: dict[str, float] = {}
     for judge in measured[iteration]:
-        tasks: dict[str, list[Agreement]] = defaultdict(list)
+        sums: dict[str, Agreement] = {}
         for i in range(iteration - ITERATIONS + 1, iteration + 1):
-            for task, own in measured.get(i, {}).get(judge, {}).items():
-                tasks[task].append(own)
-        pooled = [
-            (math.fsum(p for p, _ in own), math.fsum(s for _, s in own)) for own in tasks.values()
-        ]
-        lambdas[judge] = policy_lambda * shrinkage(pooled)
+            for task, (product, square) in measured.get(i, {}).get(judge, {}).items():
+                before = sums.get(task, (0.0, 0.0))
+                sums[task] = (before[0] + product, before[1] + square)
+        lambdas[judge] = policy_lambda * shrinkage([*sums.values()])
     return lambdas
 
 
 def weighed(
     lambdas: Mapping[str, float], weights: Mapping[str, float]
 ) -> tuple[float, dict[str, float]]:
-    """Returns the one lambda and the weights by judge with which Eq. 1 gives each judge its own
-    lambda: R_i = O + sum_k w_k lambda_k mean_j S^k_ij / sum_k w_k if all can be read. Judges whose
-    lambda is 0 are left out, unless all are."""
+    """Returns the lambda and the weights by judge with which Eq. 1 becomes R_i = O + sum_k w_k
+    lambda_k mean_j S^k_ij / sum_k w_k. Judges whose lambda is 0 are left out, unless all are."""
     given = {name: weights.get(name, 1.0) for name in lambdas}
     own = {name: weight * lambdas[name] for name, weight in given.items() if lambdas[name]}
     return (sum(own.values()) / sum(given.values()), own) if own else (0.0, given)

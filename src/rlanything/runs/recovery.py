@@ -4,13 +4,11 @@ the recipe asks for."""
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlanything.algorithm.agreement import ITERATIONS, Agreements, agreements
 from rlanything.config.recipe import Recipe
 from rlanything.engines.images import IMAGE_NAME
 from rlanything.runs.checkpoint import (
@@ -78,22 +76,6 @@ def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Positi
     store.forget_after(position.iteration)
     forget(folder, [number for number in saved_iterations(folder) if number > position.iteration])
     return position
-
-
-def recorded_agreements(store: Store) -> dict[int, Agreements]:
-    """Returns the agreements of scores with outcomes by iteration, of all iterations that a run's
-    next one may need."""
-    last = store.last_iteration()
-    episodes: dict[int, dict[int, tuple[str, int, dict[str, list[list[int]]]]]] = defaultdict(dict)
-    for iteration, number, task, outcome, steps, step, role, score in store.query(
-        "SELECT iteration, number, task, outcome, steps, step, role, score FROM judgements"
-        " JOIN trajectories ON number = trajectory WHERE iteration > ?"
-        " ORDER BY number, step, judgement",
-        last[0] - ITERATIONS if last else 0,
-    ):
-        _, _, scores = episodes[iteration].setdefault(number, (task, outcome, {}))
-        scores.setdefault(role, [[] for _ in range(steps)])[step].append(score)
-    return {iteration: agreements(played.values()) for iteration, played in episodes.items()}
 
 
 def retain(directory: Path, store: Store, recipe: Recipe, iteration: int) -> None:

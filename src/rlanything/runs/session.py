@@ -32,14 +32,7 @@ from rlanything.runs.evaluator import Evaluator
 from rlanything.runs.metrics.measuring import Meter, read
 from rlanything.runs.paths import CHECKPOINTS, IMAGES, STORE
 from rlanything.runs.plan import RunPlan
-from rlanything.runs.recovery import (
-    Position,
-    last_position,
-    recorded_agreements,
-    recover,
-    resuming_line,
-    retain,
-)
+from rlanything.runs.recovery import Position, last_position, recover, resuming_line, retain
 from rlanything.runs.report.writing import Reporter
 from rlanything.runs.results import IterationRecord
 from rlanything.runs.stopping import Stopped, Stopper
@@ -311,9 +304,7 @@ class Session:
             learners={role: one.learner for role, one in components.trained_models.items()},
             engines=components.engines,
             progress=self._progress,
-            agreements=recorded_agreements(opened.store)
-            if recipe.feedback.policy_lambda_control == "adaptive"
-            else {},
+            agreements=opened.store.agreements(),
         )
 
     def _report(self, opened: OpenRun) -> None:

@@ -47,14 +47,9 @@ class JudgePanel:
 
     def agreements(self, judged: Sequence[JudgedTrajectory]) -> Agreements:
         """Returns the agreement of each judge with the outcomes, task by task."""
-        return agreements(
-            (
-                one.trajectory.task.id,
-                one.trajectory.outcome,
-                {name: one.scores_by(name) for name in self.judges},
-            )
-            for one in judged
-        )
+        scores = [{name: one.scores_by(name) for name in self.judges} for one in judged]
+        played = [(one.trajectory.task.id, one.trajectory.outcome) for one in judged]
+        return agreements((*pair, own) for pair, own in zip(played, scores, strict=True))
 
     def signals(
         self,

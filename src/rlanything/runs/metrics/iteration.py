@@ -222,14 +222,7 @@ def drift(record: IterationRecord) -> Numbers:
 @metrics(
     IterationRecord,
     "Judge: what its scores are worth",
-    {
-        **JUDGE,
-        "JUDGE/lambda": (
-            "-",
-            "lambda of Eq. 1 with which the judge's scores counted; only with "
-            "`feedback.policy_lambda_control: adaptive`",
-        ),
-    },
+    JUDGE | {"JUDGE/lambda": ("-", "lambda of Eq. 1; only with `policy_lambda_control: adaptive`")},
     "Over all judged steps, including rejected candidates'. If the judge writes tests, tests are\n"
     "scores. Your own judge's counts appear here too, under the names of its measures.",
 )

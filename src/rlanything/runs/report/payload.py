@@ -57,16 +57,16 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
         recipe = reader.recipe()
         feedback, roles = recipe.get("feedback", {}), recipe.get("roles", {})
         weights = {name: role["weight"] for name, role in roles.items() if "weight" in role}
-        adaptive = feedback.get("policy_lambda_control") == "adaptive"
+        lambdas = {
+            i: {name: value for name in weights if (value := row.get(f"{name}/lambda")) is not None}
+            for i, row in reader.store.history().items()
+        }
         rewards = Rewards(
             feedback.get("policy_lambda", 1.0),
             feedback.get("policy_reward", "integrated"),
             feedback.get("unreadable", "missing"),
             weights,
-            {
-                iteration: {name: numbers.get(f"{name}/lambda") or 0.0 for name in weights}
-                for iteration, numbers in (reader.store.history() if adaptive else {}).items()
-            },
+            {iteration: own for iteration, own in lambdas.items() if own},
         )
         facts = asdict(reader.facts())
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
