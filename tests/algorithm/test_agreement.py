@@ -32,22 +32,20 @@ def measured(groups: list[Group]) -> list[Agreement]:
 def played(rng: np.random.Generator, tasks: int, right: float, right_by_task: float = 0) -> float:
     """The factor of a judge whose scores equal the outcome with this probability, which differs
     between tasks by a deviation of `right_by_task`."""
-    groups: list[Group] = []
-    for _ in range(tasks):
-        outcomes = [int(rng.choice([-1, 1])) for _ in range(8)]
-        share = float(np.clip(right + right_by_task * rng.normal(), 0, 1))
-        lengths = rng.integers(2, 6, size=8)
-        given = [
-            [[o if rng.random() < share else -o] for _ in range(steps)]
-            for o, steps in zip(outcomes, lengths, strict=True)
-        ]
-        groups.append((outcomes, given))
+    outcomes = np.where(rng.random((tasks, 8)) < 0.5, -1, 1)
+    share = np.clip(right + right_by_task * rng.normal(size=(tasks, 1, 1)), 0, 1)
+    scores = np.where(rng.random((tasks, 8, 5)) < share, 1, -1) * outcomes[..., None]
+    lengths = rng.integers(2, 6, size=(tasks, 8)).tolist()
+    groups: list[Group] = [
+        (own, [[[one] for one in row[:n]] for row, n in zip(steps, ends, strict=True)])
+        for own, steps, ends in zip(outcomes.tolist(), scores.tolist(), lengths, strict=True)
+    ]
     return shrinkage(measured(groups))
 
 
 def test_a_judge_at_chance_keeps_little_of_lambda_and_next_to_nothing_of_its_noise() -> None:
     rng = np.random.default_rng(0)
-    factors = np.array([played(rng, 40, 0.5, right_by_task=0.1) for _ in range(300)])
+    factors = np.array([played(rng, 30, 0.5, right_by_task=0.1) for _ in range(200)])
     # (1 - 1/z^2)+ of a standard normal z has mean 0.075, and its square 0.045.
     assert factors.mean() == pytest.approx(0.075, abs=0.04)
     assert (factors**2).mean() == pytest.approx(0.045, abs=0.03)
@@ -55,7 +53,7 @@ def test_a_judge_at_chance_keeps_little_of_lambda_and_next_to_nothing_of_its_noi
 
 def test_a_judge_slightly_better_than_chance_gets_the_more_the_more_tasks_there_are() -> None:
     rng = np.random.default_rng(1)
-    means = [np.mean([played(rng, tasks, 0.56) for _ in range(60)]) for tasks in (5, 20, 80)]
+    means = [np.mean([played(rng, tasks, 0.56) for _ in range(40)]) for tasks in (5, 20, 80)]
     assert means == sorted(means)
     assert means[0] < 0.5 < 0.8 < means[-1]
 
@@ -101,8 +99,15 @@ def test_steps_are_compared_at_the_same_index() -> None:
 def test_the_last_step_may_give_the_outcome_away() -> None:
     told = [[[1], [-1], [1]], [[1], [-1], [-1]]]
     assert agreement([1, -1], told) == (0, 4)
+    assert agreement([1, -1], told, last=True) == (2, 6)
     assert agreement([1, -1], [[[1]], [[-1], [-1]]]) is None  # the win has no other step
-    assert agreement([1, -1], [[[1]], [[-1]]]) == (2, 2)  # and these trajectories have one each
+
+
+def test_last_steps_count_only_if_there_are_no_others() -> None:
+    short = [("a", 1, {"judge": [[1]]}), ("a", -1, {"judge": [[-1]]})]
+    long = [("b", 1, {"judge": [[1], [1]]}), ("b", -1, {"judge": [[1], [-1]]})]
+    assert agreements(short) == {"judge": {"a": (2, 2)}}
+    assert agreements([*short, *long]) == {"judge": {"b": (0, 2)}}
 
 
 def test_tasks_won_or_lost_by_all_have_no_agreement() -> None:

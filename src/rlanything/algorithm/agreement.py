@@ -20,17 +20,18 @@ ITERATIONS = 10
 """Number of latest iterations that lambda is measured on."""
 
 
-def agreement(outcomes: Sequence[int], scores: Sequence[TrajectoryScores]) -> Agreement | None:
+def agreement(
+    outcomes: Sequence[int], scores: Sequence[TrajectoryScores], last: bool = False
+) -> Agreement | None:
     """Returns a judge's agreement with O [G] on one task, from its scores S_ij [G][steps][m]; None
     if no step of a won trajectory can be compared with one of a lost trajectory.
 
     Steps are compared at the same index: won trajectories are shorter, and judges may like early
-    steps better. The last step is left out, because it may tell the outcome, unless all
-    trajectories have one step. Unreadable scores are missing."""
-    end = -1 if any(len(steps) > 1 for steps in scores) else None
+    steps better. `last`: whether last steps count; a judge may see the outcome after them.
+    Unreadable scores are missing."""
     places: dict[int, list[tuple[float, int]]] = defaultdict(list)
     for outcome, steps in zip(outcomes, scores, strict=True):
-        for i, given in enumerate(steps[:end]):
+        for i, given in enumerate(steps if last else steps[:-1]):
             if any(given):
                 places[i].append((mean_score(given), outcome))
     products: list[float] = []
@@ -45,15 +46,18 @@ def agreement(outcomes: Sequence[int], scores: Sequence[TrajectoryScores]) -> Ag
 
 
 def agreements(episodes: Iterable[tuple[str, int, Mapping[str, TrajectoryScores]]]) -> Agreements:
-    """Returns the agreements in episodes, each with task, outcome, and scores by judge."""
+    """Returns the agreements in episodes, each with task, outcome, and scores by judge. Last steps
+    count only if no episode has another: those of short tasks must not speak for long ones."""
     groups: dict[str, dict[str, tuple[list[int], list[TrajectoryScores]]]] = {}
+    last = True
     for task, outcome, scores in episodes:
         for judge, own in scores.items():
             outcomes, given = groups.setdefault(judge, {}).setdefault(task, ([], []))
             outcomes.append(outcome)
             given.append(own)
+            last = last and len(own) < 2
     return {
-        judge: {task: one for task, group in tasks.items() if (one := agreement(*group))}
+        judge: {task: one for task, group in tasks.items() if (one := agreement(*group, last))}
         for judge, tasks in groups.items()
     }
 

@@ -199,7 +199,8 @@ def _write(
     trajectories = sum(len(group.lines) for group in groups.values())
     summary = Summary(trajectories=trajectories, tasks=len(groups))
     if settings.policy_lambda_control == "adaptive":
-        tasks = (agreement(group.outcomes, _scores(group)) for group in groups.values())
+        last = all(len(read_scores(own)) < 2 for group in groups.values() for own in group.scores)
+        tasks = (agreement(group.outcomes, _scores(group), last) for group in groups.values())
         factor = shrinkage([task for task in tasks if task is not None])
         settings = settings.with_lambda(settings.policy_lambda * factor)
         summary.policy_lambda = settings.policy_lambda
