@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling judge-baselines judge-value corruption smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling judge-baselines judge-value judge-trust corruption smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -236,6 +236,15 @@ judge-value: models/rooms/value/model.safetensors ## rewrite benchmarks/judge-va
 	$(BIN)/rlanything ablate quickstart --seeds 10 --arms outcome_only \
 	  --arms "value_frozen:$(VALUE),$(GAE),judge.train=false" --arms "value:$(VALUE),$(GAE)" \
 	  --out runs/hard --page benchmarks/judge-value.md $(HARD)
+
+# Stage 4: lambda that follows a judge's agreement with outcomes.
+CHANCE := judge.name=oracle,judge.options={noise: 0.5},$(FROZEN)
+ADAPTIVE := feedback.policy_lambda_control=adaptive
+judge-trust: setup ## rewrite benchmarks/judge-trust.md: a judge at chance and a good one, with lambda fixed and adaptive, five seeds (an hour and a half)
+	$(BIN)/rlanything ablate quickstart --seeds 5 --arms outcome_only \
+	  --arms "chance:$(CHANCE)" --arms "chance_measured:$(CHANCE),$(ADAPTIVE)" --arms policy \
+	  --arms "policy_measured:feedback.policy_reward=integrated,judge.train=false,curriculum.adapt_tasks=false,$(ADAPTIVE)" \
+	  --out runs/hard --page benchmarks/judge-trust.md $(HARD)
 
 # One of the open questions: the judge is shown a share of the training steps corrupted.
 CORRUPTED := domain.name=benchmarks.corrupted:CorruptedGuess,domain.options

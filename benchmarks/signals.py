@@ -41,6 +41,7 @@ from rlanything.runs.store.stored import StoredTrajectory
 OWN_PAGE = Path(__file__).with_suffix(".md")
 RECIPE = {
     "policy_lambda": 1.0,
+    "policy_lambda_control": "fixed",
     "judge_lambda": 1.0,
     "policy_reward": "integrated",
     "advantage": AdvantageConfig(name="step"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rlanything.algorithm.agreement import Agreements, adapted
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain, EpisodeError
@@ -33,6 +34,8 @@ class IterationResult:
     """Errors of rollouts that could not be played to their end (infrastructure, not the policy)."""
     crashes: tuple[EpisodeError, ...] = ()
     """Errors that the policy's own response caused; these episodes count as losses."""
+    lambdas: dict[str, float] = field(default_factory=dict)
+    """lambda of Eq. 1 by judge; empty unless it is adaptive."""
     accepted: list[str] = field(default_factory=list)
     """Slots whose candidate became their active task."""
     rejected: list[str] = field(default_factory=list)
@@ -69,6 +72,8 @@ class Loop:
     engines: Sequence[Engine]
     """Engines of all models that run here, in particular of those that learn."""
     progress: Progress
+    agreements: dict[int, Agreements] = field(default_factory=dict)
+    """Agreements of scores with outcomes by iteration, if lambda is adaptive."""
 
     def iterate(self, iteration: int) -> IterationResult:
         """Runs one iteration; deterministic for the same iteration, pool and weights, unless
@@ -96,10 +101,17 @@ class Loop:
         seeds = {judge: derive(seed, t, judge) for judge in self.judges.judges}
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = self.judges.judge(played.trajectories, seeds, advance)
-        settings = self.pool.feedback_by_world(self.recipe.feedback)
+        feedback, panel = self.recipe.feedback, self.judges
+        if feedback.policy_lambda_control == "adaptive":
+            self.agreements[t] = panel.agreements(judged)
+            result.lambdas = adapted(feedback.policy_lambda, self.agreements, t)
+        settings = self.pool.feedback_by_world(feedback)
         unplayable = [task.id for task in played.unplayable]
         return grouped(
-            scheduled, judged, lambda group: self.judges.signals(group, settings(group)), unplayable
+            scheduled,
+            judged,
+            lambda group: panel.signals(group, settings(group), result.lambdas),
+            unplayable,
         )
 
     def _resolve_candidates(

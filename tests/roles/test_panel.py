@@ -55,6 +55,21 @@ def test_the_policy_learns_from_the_weighted_mean_of_judges_that_can_be_read() -
     assert signals.policy[1] == pytest.approx([-1.0 - 0.25, 1.0 - 0.25])
 
 
+def test_a_judge_whose_lambda_is_0_changes_nothing_for_the_policy() -> None:
+    adaptive = ALWAYS.model_copy(update={"policy_lambda_control": "adaptive"})
+    both, alone = panel(), JudgePanel({"first": FunctionJudge(first)})
+    judged = both.judge(EPISODES, SEEDS)
+    heard = both.signals(judged, adaptive, {"first": 0.8, "second": 0.0})
+    # Half of the weight belongs to the judge that is not heard.
+    own = alone.signals(alone.judge(EPISODES, SEEDS), ALWAYS.with_lambda(0.4))
+    assert all(map(np.array_equal, heard.policy, own.policy))
+    unheard = both.signals(judged, adaptive, {"first": 0.0, "second": 0.0})
+    outcome = both.signals(judged, ALWAYS.model_copy(update={"policy_reward": "outcome"}))
+    assert all(map(np.array_equal, unheard.policy, outcome.policy))
+    for one, other in zip(heard.judges["second"], outcome.judges["second"], strict=True):
+        assert all(map(np.array_equal, one, other))
+
+
 def test_each_judge_learns_what_it_would_learn_alone() -> None:
     both = panel()
     together = both.signals(both.judge(EPISODES, SEEDS), ALWAYS)

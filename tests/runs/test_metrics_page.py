@@ -58,6 +58,7 @@ def writable() -> set[str]:
             1,
             failures=(EpisodeError("t", "the machine is full", masked=True),),
             crashes=(EpisodeError("t", "it died", lost=True),),
+            lambdas={"judge": 0.5},
             statistics={"policy": statistics, "judge": statistics},
         ),
         pool=pool,

@@ -12,6 +12,7 @@ import sys
 import time
 import zlib
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -247,11 +248,15 @@ def test_every_judge_of_a_run_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_reward_shown_is_of_the_weighted_scores_of_all_judges() -> None:
-    episode = cast(Episode, SimpleNamespace(outcome=-1, reward=None))
+    episode = cast(Episode, SimpleNamespace(outcome=-1, reward=None, iteration=7))
     rewards = Rewards(1.0, "integrated", judges={"critic": 3.0})
     scores = {"judge": [1, 1, 1], "critic": [-1, 1]}
     assert rewards.of(episode, scores, False) == pytest.approx(-1 + (1 + 3 * 0) / 4)
     assert rewards.of(episode, {}, False) == -1
+    # An adaptive lambda is each judge's own, in its iteration.
+    adaptive = replace(rewards, lambdas={7: {"judge": 0.5, "critic": 0.25}})
+    scores["critic"] = [-1, -1]
+    assert adaptive.of(episode, scores, False) == pytest.approx(-1 + (0.5 * 1 + 0.25 * -3) / 4)
 
 
 # --- what there may be little of

@@ -32,6 +32,7 @@ from rlanything_agent.serving.service import PolicyService, ServiceSettings
 
 SETTINGS = ("threads=1", "feedback.policy_reward=outcome", "judge.train=false")
 SETTINGS += ("checkpoints.keep=9",)
+ADAPTIVE = "feedback.policy_lambda_control=adaptive"
 BY_JUDGE = "feedback.policy_reward=judge"
 EVERY = 4
 SAME_KEYS = ("guess", "--learn", "--out", "x", "--key-variable", "ASK")
@@ -68,6 +69,7 @@ def no_server_is_left() -> Iterator[None]:
         (["nano-guess"], "nano-guess is no run and no recipe"),
         (["guess", "--learn", "--out", "."], "exists and is no served policy"),
         (["coding-nano", "--learn", "--out", "x"], "judges of coding write tests"),
+        (["guess", "--learn", "--out", "x", ADAPTIVE], "set feedback.policy_lambda_control=fixed"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(

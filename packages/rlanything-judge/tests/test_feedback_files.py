@@ -47,6 +47,24 @@ def test_feedback_lambda_zero_leaves_the_outcome_alone(
     assert [each["policy"][0] for each in signals] == pytest.approx([-1, 1, -1, 1])
 
 
+def test_an_adaptive_lambda_is_measured_over_all_tasks_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = [(task, outcome) for task in "abc" for outcome in (1, -1)]
+    for sign, said in ((1, "lambda of Eq. 1: 2, "), (-1, "lambda of Eq. 1: 0, ")):
+        lines = [
+            {"task": task, "trajectory": f"{o}", "outcome": o, "steps": [{"scores": [sign * o]}]}
+            for task, o in members
+        ]
+        source, out = tmp_path / f"in{sign}.jsonl", tmp_path / f"out{sign}.jsonl"
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        settings = ["policy_lambda=2", "policy_lambda_control=adaptive", "advantage=leave_one_out"]
+        assert call(monkeypatch, "feedback", str(source), "--out", str(out), *settings) == 0
+        assert said in capsys.readouterr().err
+        policy = [json.loads(line)["policy"] for line in out.read_text().splitlines()]
+        assert policy == [[2 * o * (3 if sign == 1 else 1)] for _, o in members]
+
+
 def test_a_window_without_the_accuracy_trains_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ TrajectoryScores: TypeAlias = Sequence[StepScores] | npt.NDArray[np.integer]
 """S_ij of one trajectory, [steps][m]."""
 PolicyReward: TypeAlias = Literal["integrated", "outcome", "judge"]
 Unreadable: TypeAlias = Literal["missing", "zero"]
+LambdaControl: TypeAlias = Literal["fixed", "adaptive"]
 Lambda: TypeAlias = Annotated[float, Field(ge=0)]
 Window: TypeAlias = Annotated[tuple[float, float], Field(strict=False)]
 """An interval; strict about its numbers, but given as a list in YAML."""
@@ -54,7 +55,11 @@ class FeedbackSettings(Options):
     """How outcomes and scores become advantages: the section `feedback` of a recipe."""
 
     policy_lambda: Lambda = 1.0
-    """lambda of the policy's integrated feedback (Eq. 1)."""
+    """lambda of the policy's integrated feedback (Eq. 1); its maximum if it is adaptive."""
+    policy_lambda_control: LambdaControl = "fixed"
+    """`fixed`: lambda is `policy_lambda` (the paper). `adaptive`: each judge's is `policy_lambda`
+    times a factor in [0, 1], measured in every iteration, that says how clearly its scores agree
+    with outcomes: near 0 for a judge at chance (docs/losses.md)."""
     judge_lambda: Lambda = 1.0
     """lambda inside the judge's consistency feedback (Eq. 2). If judgements are compared within
     their step, only the sign of the feedback counts: the outcome's up to lambda 1 (below 3 for
@@ -89,6 +94,11 @@ class FeedbackSettings(Options):
         if not 0 <= window[0] <= window[1] <= 1:
             raise ValueError("give low <= high, both in [0, 1]")
         return window
+
+    def with_lambda(self, policy_lambda: float) -> Self:
+        """Returns the settings with lambda of Eq. 1 fixed."""
+        changes = {"policy_lambda": policy_lambda, "policy_lambda_control": "fixed"}
+        return self.model_copy(update=changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,13 @@ def task_signals(
     that value states, [G][steps][m] by name; they give `state_values`, and these judges' scores are
     no part of R_i. A step without judgements (m = 0) has R_i = O. Raises ValueError if outcomes,
     scores and states disagree in length, an outcome is not -1 or +1, a score not -1, 0 or +1, or a
-    reward not finite, and `PluginError` for an advantage or a reward that lacks an input."""
+    reward not finite, or lambda adaptive, which one task cannot measure, and `PluginError` for an
+    advantage or a reward that lacks an input."""
+    if settings.policy_lambda_control == "adaptive":
+        raise ValueError(
+            "policy_lambda_control: adaptive is measured over many tasks; give "
+            "settings.with_lambda(...) the lambda that `algorithm.agreement` returns for them"
+        )
     by_judge = scores if isinstance(scores, Mapping) else {"judge": scores}
     # Python numbers: reading them one by one is faster than with numpy's.
     listed = {

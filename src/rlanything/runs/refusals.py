@@ -90,6 +90,8 @@ def check_values(recipe: Recipe) -> None:
     fault = ""
     if values and len(values) < len(judges):
         fault = f"{role_key(values[0])}.name: leave out judges that score steps next to it"
+    elif values and feedback.policy_lambda_control == "adaptive":
+        fault = "feedback.policy_lambda_control: adaptive weighs scores of steps: leave it out"
     elif any(judges[name].trains for name in values) and not graded:
         fault = f"feedback.judge_reward: {reward} reads no grades; train {values[0]} with `proper`"
     elif graded and not values:

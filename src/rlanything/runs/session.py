@@ -294,6 +294,7 @@ class Session:
     def _new_loop(self, opened: OpenRun, loaded: LoadedRun) -> Loop:
         recipe, components = self.plan.recipe, loaded.components
         policy, environments = components.train_policy, opened.environments
+        adaptive = recipe.feedback.policy_lambda_control == "adaptive"
         return Loop(
             recipe=recipe,
             domain=loaded.domain,
@@ -304,6 +305,7 @@ class Session:
             learners={role: one.learner for role, one in components.trained_models.items()},
             engines=components.engines,
             progress=self._progress,
+            agreements=opened.store.agreements() if adaptive else {},
         )
 
     def _report(self, opened: OpenRun) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from types import MappingProxyType
 
+from rlanything.algorithm.agreement import Agreements, agreements, weighed
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.algorithm.signals import TaskSignals
 from rlanything.records import JudgedTrajectory, Trajectory
@@ -43,11 +45,25 @@ class JudgePanel:
             for i, trajectory in enumerate(trajectories)
         ]
 
+    def agreements(self, judged: Sequence[JudgedTrajectory]) -> Agreements:
+        """Returns the agreement of each judge with the outcomes, task by task."""
+        scores = [{name: one.scores_by(name) for name in self.judges} for one in judged]
+        played = [(one.trajectory.task.id, one.trajectory.outcome) for one in judged]
+        return agreements((*pair, own) for pair, own in zip(played, scores, strict=True))
+
     def signals(
-        self, judged: Sequence[JudgedTrajectory], settings: FeedbackSettings
+        self,
+        judged: Sequence[JudgedTrajectory],
+        settings: FeedbackSettings,
+        lambdas: Mapping[str, float] = MappingProxyType({}),
     ) -> TaskSignals:
         """Returns the advantages of the policy and, from its own scores, of each judge for the
-        judged trajectories of one task. A single judge also decides the policy's."""
+        judged trajectories of one task. A single judge also decides the policy's. `lambdas`: lambda
+        of each judge if it is adaptive."""
+        weights = {name: self.weights.get(name, 1.0) for name in self.judges}
+        if settings.policy_lambda_control == "adaptive":
+            policy_lambda, weights = weighed(lambdas, weights)
+            settings = settings.with_lambda(policy_lambda)
         if not self.judges:
             return replace(group_signals(judged, {"": judged}, settings), judges={})
         given = {name: [one.only(name) for one in judged] for name in self.judges}
@@ -56,7 +72,8 @@ class JudgePanel:
         if len(own) == 1:
             [signals] = own.values()
             return replace(signals, judges=judges)
-        combined = group_signals(judged, given, settings, self.weights)
+        heard = {name: given[name] for name in weights}
+        combined = group_signals(judged, heard, settings, weights)
         return replace(combined, judges=judges)
 
     def counts(

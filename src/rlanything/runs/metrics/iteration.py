@@ -222,12 +222,13 @@ def drift(record: IterationRecord) -> Numbers:
 @metrics(
     IterationRecord,
     "Judge: what its scores are worth",
-    JUDGE,
+    JUDGE | {"JUDGE/lambda": ("-", "lambda of Eq. 1; only with `policy_lambda_control: adaptive`")},
     "Over all judged steps, including rejected candidates'. If the judge writes tests, tests are\n"
     "scores. Your own judge's counts appear here too, under the names of its measures.",
 )
 def judges(record: IterationRecord) -> Numbers:
-    numbers: dict[str, float | None] = {}
+    lambdas = record.result.lambdas
+    numbers: dict[str, float | None] = {f"{judge}/lambda": lambdas[judge] for judge in lambdas}
     for judge in record.judges:
         judged = [episode.only(judge) for episode in record.judged]
         diagnostics = diagnose_judged(judged, record.labels, record.feedback.judge_lambda)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlanything.algorithm.agreement import weighed
 from rlanything.algorithm.feedback import (
     PolicyReward,
     Unreadable,
@@ -57,6 +58,8 @@ class Rewards:
     unreadable: Unreadable = "missing"
     judges: Mapping[str, float] = field(default_factory=dict)
     """Weight of each judge; default 1."""
+    lambdas: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """lambda by iteration and judge, if it is adaptive."""
 
     def of(self, episode: Episode, scores: Mapping[str, Sequence[int]], measured: bool) -> float:
         """Returns R_i of a step with these scores, by judge; `measured`: all rollouts of its task
@@ -65,9 +68,12 @@ class Rewards:
             known = episode.reward if measured else None
             return float(episode.outcome) if known is None else known
         outcome = episode.outcome if self.kind == "integrated" else 0
-        weights = [self.judges.get(judge, 1.0) for judge in scores]
-        mean = combined_score(list(scores.values()), weights, self.unreadable)
-        return float(integrated_feedback(outcome, mean, self.weight))
+        weight, weights = self.weight, {name: self.judges.get(name, 1.0) for name in scores}
+        if lambdas := self.lambdas.get(episode.iteration):
+            weight, weights = weighed(lambdas, weights)
+        heard = [scores.get(name, ()) for name in weights]
+        mean = combined_score(heard, [*weights.values()], self.unreadable)
+        return float(integrated_feedback(outcome, mean, weight))
 
 
 def index_episodes(

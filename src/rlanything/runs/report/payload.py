@@ -56,11 +56,17 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
     with reader.store.understanding():
         recipe = reader.recipe()
         feedback, roles = recipe.get("feedback", {}), recipe.get("roles", {})
+        weights = {name: role["weight"] for name, role in roles.items() if "weight" in role}
+        lambdas = {
+            i: {name: value for name in weights if (value := row.get(f"{name}/lambda")) is not None}
+            for i, row in reader.store.history().items()
+        }
         rewards = Rewards(
             feedback.get("policy_lambda", 1.0),
             feedback.get("policy_reward", "integrated"),
             feedback.get("unreadable", "missing"),
-            {name: role["weight"] for name, role in roles.items() if "weight" in role},
+            weights,
+            {iteration: own for iteration, own in lambdas.items() if own},
         )
         facts = asdict(reader.facts())
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]

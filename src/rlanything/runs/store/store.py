@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
+from rlanything.algorithm.agreement import ITERATIONS, Agreements, agreements
 from rlanything.algorithm.curriculum import Pool
 from rlanything.config.roles import SHORT_FORM
 from rlanything.config.yaml import visible
@@ -250,6 +251,21 @@ class Store:
         for iteration, name, value in self.query("SELECT iteration, name, value FROM metrics"):
             history[iteration][name] = value
         return dict(sorted(history.items()))
+
+    def agreements(self) -> dict[int, Agreements]:
+        """Returns the agreements of scores with outcomes by iteration, as far back as the next
+        iteration needs them."""
+        last, played = self.last_iteration(), defaultdict[int, dict[int, Any]](dict)
+        rows = self.query(
+            "SELECT iteration, number, task, outcome, steps, step, role, score FROM judgements"
+            " JOIN trajectories ON number = trajectory WHERE iteration > ? ORDER BY number, step",
+            last[0] - ITERATIONS if last else 0,
+        )
+        with self.understanding():
+            for iteration, number, task, outcome, steps, step, role, score in rows:
+                _, _, scores = played[iteration].setdefault(number, (task, outcome, {}))
+                scores.setdefault(role, [[] for _ in range(steps)])[step].append(score)
+        return {iteration: agreements(own.values()) for iteration, own in played.items()}
 
     def evaluated_iterations(self) -> list[int]:
         """Returns the iterations after which policy and judge were evaluated, in order."""

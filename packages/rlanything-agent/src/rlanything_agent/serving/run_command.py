@@ -246,6 +246,11 @@ def _check_learns(source: PolicySource, recipe: Recipe) -> None:
             f"--learn: the policy of {source.name} does not learn (policy.train=false or a "
             "learning rate of 0); serve it without --learn, or name another"
         )
+    if recipe.reads_scores and recipe.feedback.policy_lambda_control == "adaptive":
+        raise RecipeError(
+            "feedback.policy_lambda_control: adaptive lambda is measured over many tasks, and an "
+            "update of a served policy has one group: set feedback.policy_lambda_control=fixed"
+        )
 
 
 def policy_served_from(directory: Path) -> str | None:

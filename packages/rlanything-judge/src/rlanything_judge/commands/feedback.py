@@ -86,6 +86,8 @@ def feedback(
         f"{summary.policy_samples} of {summary.steps} steps train the policy, "
         f"{summary.judge_samples} of {summary.judgements} judgements train the judge"
     )
+    if summary.policy_lambda is not None:
+        progress.log(f"lambda of Eq. 1: {summary.policy_lambda:.3g}, measured over all tasks")
     if summary.single_trajectory_tasks:
         progress.log(
             f"tasks with one trajectory: {summary.single_trajectory_tasks}; nothing to compare it "

@@ -30,7 +30,8 @@ from typing import BinaryIO, TypeAlias, cast
 
 import numpy as np
 
-from rlanything.algorithm.feedback import FeedbackSettings, Floats
+from rlanything.algorithm.agreement import agreement, shrinkage
+from rlanything.algorithm.feedback import FeedbackSettings, Floats, TrajectoryScores
 from rlanything.algorithm.signals import task_signals
 from rlanything_judge.rollouts.formats import LineFormat
 from rlanything_judge.rollouts.lines import (
@@ -64,6 +65,8 @@ class Summary:
     """Steps with an advantage."""
     judge_samples: int = 0
     """Judgements with an advantage."""
+    policy_lambda: float | None = None
+    """lambda of Eq. 1 if it is adaptive: measured over all tasks."""
 
 
 @dataclass(slots=True)
@@ -195,6 +198,12 @@ def _write(
     `scratch`: folder for the waiting signals; None: the system's temporary folder."""
     trajectories = sum(len(group.lines) for group in groups.values())
     summary = Summary(trajectories=trajectories, tasks=len(groups))
+    if settings.policy_lambda_control == "adaptive":
+        last = all(len(read_scores(own)) < 2 for group in groups.values() for own in group.scores)
+        tasks = (agreement(group.outcomes, _scores(group), last) for group in groups.values())
+        factor = shrinkage([task for task in tasks if task is not None])
+        settings = settings.with_lambda(settings.policy_lambda * factor)
+        summary.policy_lambda = settings.policy_lambda
     starts = array("Q", bytes(8 * trajectories))
     done = 0
     with tempfile.TemporaryFile(dir=scratch) as waiting:
@@ -215,7 +224,7 @@ def _lines(
     task: str, group: _Group, settings: FeedbackSettings, summary: Summary
 ) -> Iterator[bytes]:
     """Yields the signals of a task's trajectories, and counts them in `summary`."""
-    scores = [read_scores(packed) for packed in group.scores]
+    scores = _scores(group)
     signals = task_signals(group.outcomes, scores, settings)
     summary.single_trajectory_tasks += len(scores) == 1
     [judge_signals] = signals.judges.values()
@@ -233,6 +242,10 @@ def _lines(
             "judge": judge,
         }
         yield json.dumps(entry).encode() + b"\n"
+
+
+def _scores(group: _Group) -> list[TrajectoryScores]:
+    return [read_scores(packed) for packed in group.scores]
 
 
 def _numbers(advantages: Floats) -> list[float | None]:

@@ -113,7 +113,7 @@ class LearningJudge(StepJudge):
         )
 
     def _groups(self, batch: Sequence[JudgedTrajectory]) -> list[RolloutGroup]:
-        settings = self._run.recipe.feedback
+        settings = self._run.recipe.feedback.with_lambda(0)  # no policy learns here
         tasks = {one.trajectory.task.id: one.trajectory.task for one in batch}
         scheduled = [ScheduledTask(name, task, candidate=False) for name, task in tasks.items()]
         return grouped(scheduled, batch, lambda group: self._run.judge.signals(group, settings))

@@ -218,7 +218,7 @@ function screen(step) {
     marks.length ? draw("svg", { role: "img", "aria-label": "where the action pointed" }, marks) : null);
 }
 
-function rewardSaid({ kind, weight }) {
+function rewardSaid({ kind, weight, lambdas }) {
   if (kind === "outcome") return "what the episode earned";
-  return `${kind === "integrated" ? "Eq. 1: outcome + " : ""}${weight} × mean score`;
+  return `${kind === "integrated" ? "Eq. 1: outcome + " : ""}${Object.keys(lambdas).length ? "adaptive lambda" : weight} × mean score`;
 }
