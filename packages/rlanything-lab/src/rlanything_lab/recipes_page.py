@@ -121,8 +121,18 @@ the other's present weights. So a success that stands still may mean that both i
 one player, evaluate it against another that is fixed:
 
 ```
-rlanything eval examples/race.yaml --allow-code policy.model=RUN/checkpoints/iter-00010/policy
+rlanything eval examples/race.yaml --allow-code --split in_domain --episodes 256 --seed 5 \\
+  policy.model=RUN/checkpoints/iter-00010/rival
 ```
+
+Against the rival before training, the policy before training wins 42% of these races [36, 48].
+After `rlanything train examples/race.yaml --allow-code curriculum.adapt_tasks=false` with seeds 0, 1
+and 2 both players win more:
+
+| in the policy's seat | seed 0 | seed 1 | seed 2 |
+|---|---|---|---|
+| the trained policy | 61% [55, 67] | 66% [60, 72] | 65% [59, 71] |
+| the trained rival | 64% [58, 70] | 57% [51, 63] | 65% [59, 71] |
 
 `loop.max_steps` counts the steps of all players. An episode that it cuts off is lost for all, as is
 one whose environment failed at a response. A recipe is refused if the roles that act besides the
