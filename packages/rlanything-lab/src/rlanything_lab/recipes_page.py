@@ -126,8 +126,8 @@ rlanything eval examples/race.yaml --allow-code --split in_domain --episodes 256
 ```
 
 Against the rival before training, the policy before training wins 42% of these races [36, 48].
-After `rlanything train examples/race.yaml --allow-code curriculum.adapt_tasks=false` with seeds 0, 1
-and 2 both players win more:
+After `rlanything train examples/race.yaml --allow-code curriculum.adapt_tasks=false`, with seeds 0
+to 2, both players win more:
 
 | in the policy's seat | seed 0 | seed 1 | seed 2 |
 |---|---|---|---|
