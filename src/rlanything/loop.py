@@ -28,7 +28,7 @@ class IterationResult:
     number: int
     """The iteration, counted from 1."""
     acting: str = "policy"
-    """Name of the role that acted."""
+    """Name of the first role that acts."""
     groups: list[RolloutGroup] = field(default_factory=list)
     failures: tuple[EpisodeError, ...] = ()
     """Errors of rollouts that could not be played to their end (infrastructure, not the policy)."""
@@ -157,7 +157,8 @@ class Loop:
             # Only for sampled tasks (Algorithm 2, line 28), not for a candidate just accepted.
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
             if asked and wanted and slot.usable and sampled:
-                request = RewriteRequest(slot.id, slot.root, slot.active, wanted, group.judged)
+                seen = tuple(one.views[0] for one in group.judged)
+                request = RewriteRequest(slot.id, slot.root, slot.active, wanted, seen)
                 requests.append(request)
                 parents.append(group.bounds[wanted == "easier"])
         with self.progress.phase("proposals", len(requests), "tasks") as advance:
@@ -176,7 +177,8 @@ class Loop:
         seed = derive(self.recipe.seed, result.number, "minibatches")
         groups, roles = result.trainable_groups, self.recipe.trained_roles
         for role, learner in self.learners.items():
-            samples = [(g.scheduled.task.id, sample) for g in groups for sample in g.samples(role)]
+            name = "" if role == result.acting else role
+            samples = [(g.scheduled.task.id, sample) for g in groups for sample in g.samples(name)]
             if self.recipe.loop.shuffle_advantages:
                 samples = shuffled(samples, seed)
             total = len(samples) * roles[role].epochs

@@ -6,12 +6,13 @@ judge writes m `Judgement`s per step; a `Completion` that trains becomes a `Samp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, TypeVar
 
 ChatRole: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Direction: TypeAlias = Literal["harder", "easier"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,9 @@ class Step:
     """Name of the screenshot that the agent saw, a file in the run's `images`; None: text only."""
     next_image: str | None = None
     """Name of the screenshot after the step; None without one."""
+    player: str = ""
+    """Role that answered; "" for the first role that acts. The next observation may be for another
+    player."""
 
     @property
     def response(self) -> str:
@@ -131,6 +135,50 @@ class Trajectory:
     reward: float | None = None
     """The environment's measure beyond won or lost, such as the share of tests passed; None:
     none."""
+    others: Mapping[str, int] = field(default_factory=dict)
+    """Outcomes of the other players, by role; a missing player has lost."""
+
+    @property
+    def player(self) -> str:
+        """The player of a view; of a whole episode the player of the first step."""
+        return self.steps[0].player
+
+    @property
+    def views(self) -> tuple[Trajectory, ...]:
+        """The episode as each player saw it: own steps and own outcome. A player without a step has
+        no view."""
+        players = sorted({step.player for step in self.steps})
+        if len(players) == 1:
+            return (self,)
+        latest = self.steps[-1].next_observation, self.steps[-1].next_image
+        return tuple(
+            replace(
+                self,
+                id=f"{self.id}/{player}" if player else self.id,
+                steps=steps_of(player, self.steps, latest),
+                outcome=self.others.get(player, -1) if player else self.outcome,
+                reward=None if player else self.reward,
+            )
+            for player in players
+        )
+
+    def in_order(self, by_player: Mapping[str, Iterable[T]]) -> tuple[T, ...]:
+        """Returns what belongs to the steps of each view, in the order of all steps."""
+        left = {player: iter(rows) for player, rows in by_player.items()}
+        return tuple(next(left[step.player]) for step in self.steps)
+
+
+def steps_of(
+    player: str, steps: Sequence[Step], latest: tuple[str, str | None]
+) -> tuple[Step, ...]:
+    """Returns a player's own steps, each with the observation that this player saw next. `latest`:
+    text and screenshot after the last."""
+    own = [step for step in steps if step.player == player]
+    seen = [*((step.observation, step.image) for step in own[1:]), latest]
+    return tuple(
+        replace(step, next_observation=text, next_image=image)
+        for step, (text, image) in zip(own, seen, strict=False)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +206,15 @@ class JudgedTrajectory:
     def scores(self) -> tuple[tuple[int, ...], ...]:
         """S_ij, [steps][m], of all judges."""
         return tuple(tuple(judgement.score for judgement in step) for step in self.judgements)
+
+    @property
+    def views(self) -> tuple[JudgedTrajectory, ...]:
+        """The judged episode as each player saw it."""
+        rows = [*zip(self.trajectory.steps, self.judgements, strict=True)]
+        return tuple(
+            JudgedTrajectory(view, tuple(row for step, row in rows if step.player == view.player))
+            for view in self.trajectory.views
+        )
 
     @property
     def grades(self) -> tuple[tuple[int, ...], ...]:

@@ -45,7 +45,6 @@ def test_a_role_of_any_name_says_what_it_does() -> None:
     ("more", "said"),
     [
         ({"policy": {}, "roles": {"policy": {}}}, "policy and roles.policy are the same role"),
-        ({"policy": {}, "roles": {"b": {"does": "acts"}}}, "roles.policy and roles.b: one role"),
         ({"adapter": {}, "roles": {"b": {"does": "rewrites"}}}, "one role rewrites"),
         ({"roles": {"b": {"does": "flies"}}}, "roles.b: say what the role does with does: acts"),
         ({"roles": {"b": {}}}, "roles.b: say what the role does"),

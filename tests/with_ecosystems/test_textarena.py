@@ -181,6 +181,42 @@ def test_a_policy_plays_its_starting_weights_from_both_seats(
     assert run.failures == 0
 
 
+def test_a_role_plays_the_other_seat_and_has_its_own_outcome() -> None:
+    options: dict[str, Any] = {"id": "TicTacToe-v0", "opponent": {"role": "rival"}, "seat": 1}
+    domain = TextArenaDomain(**options, actions="listed")
+    assert domain.capabilities.players == ("rival",)
+    environment, text = begun(domain)
+    assert text.startswith("You are Player 0"), "the rival sits first"
+    results = steps(environment, *("[0]", "[3]", "[1]", "[4]", "[2]"))
+    assert [r.observation.player for r in results[:3]] == ["", "rival", ""]
+    assert results[0].observation.text.startswith("You are Player 1")
+    assert "[3]" in results[1].observation.text, "each is shown the other's move"
+    assert "You are" not in results[1].observation.text, "only what is new"
+    assert results[1].observation.choices == ("[1]", "[2]", *(f"[{i}]" for i in range(4, 9)))
+    assert (results[-1].outcome, results[-1].others) == (-1, {"rival": 1})
+
+
+def test_a_role_that_breaks_the_rules_loses() -> None:
+    domain = TextArenaDomain(id="TicTacToe-v0", opponent={"role": "rival"}, error_allowance=0)
+    environment, _ = begun(domain)
+    first, last = steps(environment, "[0]", "[0]")
+    assert (first.valid, last.valid) == (True, False)
+    assert (last.outcome, last.others) == (1, {"rival": -1})
+
+
+def test_both_players_of_a_game_train(tmp_path: Path) -> None:
+    player = "{does: acts, decoding: choices, max_tokens: 24, thought_tokens: 4}"
+    trained(
+        "textarena",
+        tmp_path / "run",
+        f"roles.rival={player}",
+        "domain.options={id: TicTacToe-v0, opponent: {role: rival}, actions: listed, "
+        "seat: alternate}",
+        "feedback.policy_window=[0, 1]",
+    )
+    assert (tmp_path / "run/checkpoints/iter-00001/rival/model.safetensors").is_file()
+
+
 def test_the_key_of_an_opponent_has_to_be_allowed() -> None:
     endpoint = {"url": "http://stranger", "model": "any", "key_variable": "OTHER_KEY"}
     options = {"id": "TicTacToe-v0", "opponent": endpoint}
@@ -226,6 +262,10 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"id": "TicTacToe-v0", "opponent": {"url": "x"}}, r"opponent\.model: missing; add it"),
         ({"id": "TicTacToe-v0", "opponent": "random", "seat": 2}, "seats are counted from 0"),
         ({**HANOI, "seat": "alternate"}, "seat is alternate, of 1: name an opponent"),
+        (
+            {"id": "TicTacToe-v0", "opponent": {"role": "rival"}, "players": 3},
+            "players is 3: a role plays one other seat",
+        ),
         ({**HANOI, "error_allowance": -1}, "error_allowance is -1"),
         ({**HANOI, "win_at": None}, "win_at compares with None"),
         ({**HANOI, "win_at": 0, "horizon": 9}, "a game that is cut off has 0 and would be won"),

@@ -223,8 +223,8 @@ async def thinks(task: Task, client: Any) -> bool:
     )
     assert raw.headers["x-rlanything-ignored"] == "messages.reasoning_content, temperature, user"
     stream = await client.chat.completions.create(model="policy", messages=chat, stream=True)
-    deltas = [chunk.choices[0].delta async for chunk in stream]
-    return getattr(deltas[0], "reasoning_content", None) == "first the drawer"
+    thoughts = [getattr(chunk.choices[0].delta, "reasoning_content", "") async for chunk in stream]
+    return "".join(thoughts) == "first the drawer"
 
 
 def test_thoughts_are_offered_and_come_back() -> None:

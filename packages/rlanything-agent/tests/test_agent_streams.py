@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import anthropic
@@ -13,7 +14,8 @@ import httpx2
 import openai
 import pytest
 
-from helpers.agents import SECONDS, Narrow, Waiting, claude, post, won
+from helpers.agents import SECONDS, Narrow, Scripted, Waiting, claude, post, won
+from helpers.calling import call
 from rlanything.records import Task
 from rlanything_agent import late
 from rlanything_agent.endpoint import endpoint
@@ -78,6 +80,69 @@ def test_a_stream_shows_signs_of_life_until_its_answer_is_there(
 
     says = [f"answer {number}" for number in range(3)]
     assert len(won(solve, *says, policy=policy).steps) == 6
+
+
+LONG = " ".join(["a word"] * 100)
+LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": {}}}
+
+
+async def chat_pieces(client: Any) -> tuple[list[str], list[str]]:
+    asking: dict[str, Any] = {"model": "policy", "messages": CHAT, "tools": [LOOK]}
+    async with client.chat.completions.stream(**asking, logprobs=True) as events:
+        seen = [event async for event in events]
+        final = (await events.get_final_completion()).choices[0]
+    [call] = final.message.tool_calls
+    tokens = [each.token for each in final.logprobs.content]
+    assert tokens == [f"token_id:{i}" for i in range(300)]
+    assert (final.message.content, json.loads(call.function.arguments)) == (LONG, {"at": LONG})
+    ends = "content.delta", "tool_calls.function.arguments.delta"
+    said, called = ([event for event in seen if event.type == kind] for kind in ends)
+    return [event.delta for event in said], [event.arguments_delta for event in called]
+
+
+async def message_pieces(client: Any) -> tuple[list[str], list[str]]:
+    tools: Any = [{"name": "look", "input_schema": {"type": "object"}}]
+    async with (
+        claude(client) as own,
+        own.messages.stream(model="policy", messages=CHAT, max_tokens=9, tools=tools) as events,
+    ):
+        seen = [event async for event in events]
+        text, call = (await events.get_final_message()).content
+    assert (text.text, call.input) == (LONG, {"at": LONG})
+    said = [event.text for event in seen if event.type == "text"]
+    return said, [event.partial_json for event in seen if event.type == "input_json"]
+
+
+async def response_pieces(client: Any) -> tuple[list[str], list[str]]:
+    tools: Any = [{"type": "function", "name": "look", "parameters": {}}]
+    async with client.responses.stream(model="policy", input=CHAT, tools=tools) as events:
+        seen = [event async for event in events]
+        final = await events.get_final_response()
+    call = final.output[-1]
+    assert (final.output_text, json.loads(call.arguments)) == (LONG, {"at": LONG})
+    kinds = "response.output_text.delta", "response.function_call_arguments.delta"
+    said, called = ([event.delta for event in seen if event.type == kind] for kind in kinds)
+    return said, called
+
+
+def test_the_official_clients_put_a_long_answer_together_from_pieces() -> None:
+    class Long(Scripted):
+        def respond(self, episodes: Any, seeds: Any) -> Any:
+            answers = super().respond(episodes, seeds)
+            tokens = {"token_ids": tuple(range(300)), "logprobs": (-1.0,) * 300}
+            return [replace(answer, **tokens) for answer in answers]
+
+    async def solve(task: Task, client: Any) -> bool:
+        for streamed in (chat_pieces, message_pieces, response_pieces):
+            text, arguments = await streamed(client)
+            assert "".join(text) == LONG
+            assert json.loads("".join(arguments)) == {"at": LONG}
+            assert min(len(text), len(arguments)) > 4
+            assert max(map(len, [*text, *arguments])) < 200
+        return True
+
+    says = LONG + call("look", at=LONG)
+    won(solve, *[says] * 3, policy=Long())
 
 
 class Late(Narrow):

@@ -148,13 +148,12 @@ class Recipe(ConfigSection):
                     f"and choose another than {', '.join(METRICS_OF_NO_ROLE)}, as metrics begin"
                 )
         does = {name: role.does for name, role in self.roles.items()}
-        for kind in ("acts", "rewrites"):
-            names = [name for name in does if does[name] == kind]
-            if len(names) > 1:
-                raise ValueError(
-                    f"{' and '.join(f'roles.{name}' for name in names)}: one role {kind}; leave "
-                    "the others out"
-                )
+        names = [name for name in does if does[name] == "rewrites"]
+        if len(names) > 1:
+            raise ValueError(
+                f"{' and '.join(f'roles.{name}' for name in names)}: one role rewrites; leave the "
+                "others out"
+            )
         adapter = self.adapter
         if self.shared_role is not None and (given := adapter.unshared):
             message = "with model: {model} what holds is the {model}'s own {keys}: leave this out"
@@ -178,15 +177,18 @@ class Recipe(ConfigSection):
 
     @property
     def acting(self) -> str:
-        """Name of the role that acts."""
-        [name] = [name for name, role in self.roles.items() if role.does == "acts"]
-        return name
+        """Name of the first role that acts."""
+        return next(iter(self.players))
 
     @property
     def policy(self) -> PolicyConfig:
-        """The role that acts."""
-        [policy] = [role for role in self.roles.values() if isinstance(role, PolicyConfig)]
-        return policy
+        """The first role that acts: tasks, evaluations and the report go by its outcomes."""
+        return self.players[self.acting]
+
+    @property
+    def players(self) -> dict[str, PolicyConfig]:
+        """The roles that act, by name."""
+        return {name: r for name, r in self.roles.items() if isinstance(r, PolicyConfig)}
 
     @property
     def judges(self) -> dict[str, JudgeConfig]:

@@ -117,6 +117,9 @@ class LoraSettings(ConfigSection):
 class TrainedRoleConfig(RoleConfig):
     """A role that learns."""
 
+    train: bool = True
+    """Whether it learns. If not, it has no optimizer and no checkpoints. The first role that acts
+    always learns."""
     learner: AnyLearnerConfig | None = None
     """Learner elsewhere, which also generates: `tinker`, `{name: tinker, url: ...}`
     (packages/rlanything-tinker), or your own class, `{name: module:Class}`. None: the role's model
@@ -170,7 +173,13 @@ class TrainedRoleConfig(RoleConfig):
     @property
     def trains(self) -> bool:
         """Whether this run changes and keeps its weights."""
-        return True
+        return self.train
+
+    @model_validator(mode="after")
+    def _something_to_hold(self) -> TrainedRoleConfig:
+        if self.reference_kl_weight and not self.trains:
+            raise ValueError("reference_kl_weight holds a role that learns, and this one does not")
+        return self
 
     @model_validator(mode="after")
     def _learner_honours_it(self) -> TrainedRoleConfig:
@@ -249,9 +258,6 @@ class JudgeConfig(TrainedRoleConfig):
     """Whether its answers begin with the score, as its prompt may ask: an answer truncated by
     `max_tokens` after `\\boxed{1}` then still has that score. Otherwise a truncated judgement has
     none."""
-    train: bool = True
-    """Whether it learns. If not, it has no optimizer and no checkpoints; it only scores and is
-    evaluated."""
     name: CodeName = "llm"
     """`llm`: the language model of this section, which scores steps, or writes unit tests if the
     domain asks for tests. `value`: that model, which says after each step how likely the episode is
@@ -265,12 +271,6 @@ class JudgeConfig(TrainedRoleConfig):
     def _options_of_another(self) -> JudgeConfig:
         if self.by_model and self.options:
             raise ValueError("options belong to a judge with another name; leave them out")
-        return self
-
-    @model_validator(mode="after")
-    def _something_to_hold(self) -> JudgeConfig:
-        if self.reference_kl_weight and not self.trains:
-            raise ValueError("reference_kl_weight holds a judge that learns, and this one does not")
         return self
 
     @model_validator(mode="after")

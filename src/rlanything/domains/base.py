@@ -114,6 +114,8 @@ class Observation:
     request: ModelRequest | None = None
     """The chat to answer, if the agent is a program that writes its own; None: the domain's
     `policy_prompt`."""
+    player: str = ""
+    """Role that has to answer; "" for the first role that acts."""
 
     @property
     def images(self) -> Mapping[str, bytes]:
@@ -141,13 +143,16 @@ class StepResult:
     reward: float | None = None
     """A measure beyond the outcome, such as the share of tests passed; None: none. The last one
     counts: return it on every step if truncated episodes should receive it."""
+    others: Mapping[str, int] = field(default_factory=dict)
+    """With the outcome, that of each other player by role; a missing player has lost."""
 
     def __post_init__(self) -> None:
-        if self.outcome not in (None, 1, -1):
-            raise ValueError(
-                f"an outcome is 1 (won) or -1 (lost), not {self.outcome!r}: the domain decides "
-                "what a draw or a part of the way is worth"
-            )
+        for outcome in (1 if self.outcome is None else self.outcome, *self.others.values()):
+            if outcome not in (1, -1):
+                raise ValueError(
+                    f"an outcome is 1 (won) or -1 (lost), not {outcome!r}: the domain decides "
+                    "what a draw or a part of the way is worth"
+                )
         # Domains may compute with numpy numbers, which neither the store nor JSON accepts.
         object.__setattr__(self, "valid", bool(self.valid))
         if self.outcome is not None:
@@ -270,6 +275,9 @@ class Capabilities:
     selection methods with more than one answer per task (`rlanything eval --select`)."""
     offers_tools: bool = False
     """Whether its programs may offer functions to the policy."""
+    players: tuple[str, ...] = ()
+    """Roles that act besides the recipe's first, named by `Observation.player`. All get
+    `policy_prompt`, each with its own steps."""
     whole_splits: tuple[str, ...] = ()
     """Splits that `rlanything eval` plays whole unless it is given a number of episodes."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator
@@ -92,6 +93,7 @@ class Several(Domain):
             staged_critics=all(each.staged_critics for each in every if each.rewrites_tasks),
             repairs_programs=all(each.repairs_programs for each in every),
             offers_tools=any(each.offers_tools for each in every),
+            players=tuple(dict.fromkeys(chain.from_iterable(each.players for each in every))),
             whole_splits=tuple(
                 f"{label}/{split}"
                 for label, abilities in by_world.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -15,10 +16,10 @@ from rlanything.roles.judges.llm import LLMJudge
 
 
 def oracle_labels(domain: Domain, trajectories: Sequence[Trajectory]) -> dict[str, list[int]]:
-    """Returns the oracle's step labels by trajectory; trajectories that it cannot label are
-    missing. Raises `DomainError` for invalid labels."""
+    """Returns the oracle's step labels by trajectory, of each player's view; trajectories that it
+    cannot label are missing. Raises `DomainError` for invalid labels."""
     labels: dict[str, list[int]] = {}
-    for trajectory in trajectories:
+    for trajectory in chain.from_iterable(whole.views for whole in trajectories):
         of_steps = domain.oracle(trajectory.task, trajectory.steps)
         if of_steps is not None:
             labels[trajectory.id] = _checked(of_steps, trajectory)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from rlanything.domains.base import Domain, Episode, Observation
+from rlanything.domains.base import Domain, DomainError, Episode, Observation
 from rlanything.domains.requests import RequestsRefused
 from rlanything.engines.base import Sampling
-from rlanything.records import Completion, Messages
+from rlanything.records import Completion, Messages, steps_of
 from rlanything.roles.chat_model import Actions, ChatModel, ChatRequest
 from rlanything.roles.chat_template import with_latest_screenshots
 
@@ -103,3 +104,33 @@ class LanguagePolicy:
         if not self._chooses or not observation.choices:
             return None
         return Actions(self._domain.action_marker, observation.choices, self._thought_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Players:
+    """The roles that act in the same episodes. Each is asked in its turns, about its own steps."""
+
+    policies: Mapping[str, LanguagePolicy]
+    """The policies by role; "" for the first."""
+
+    def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
+        """Returns one response per episode. Raises `DomainError` for an observation that is for
+        none of the roles."""
+        responses: dict[int, Completion] = {}
+        for player in dict.fromkeys(episode.observation.player for episode in episodes):
+            if player not in self.policies:
+                raise DomainError(f"an observation is for {player!r}: name a role that acts")
+            turns = [i for i, each in enumerate(episodes) if each.observation.player == player]
+            seen = [_seen_by(player, episodes[i]) for i in turns]
+            answers = self.policies[player].respond(seen, [seeds[i] for i in turns])
+            responses |= zip(turns, answers, strict=True)
+        return [responses[i] for i in range(len(episodes))]
+
+    def release_cache(self) -> None:
+        for policy in self.policies.values():
+            policy.release_cache()
+
+
+def _seen_by(player: str, episode: Episode) -> Episode:
+    now = episode.observation
+    return replace(episode, steps=[*steps_of(player, episode.steps, (now.text, now.image_name))])

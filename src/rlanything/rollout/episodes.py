@@ -266,7 +266,8 @@ def _advance(
     if not episode.steps:
         return AttemptEnd(EpisodeError(episode.task.id, f"no request could be answered: {said}"))
     steps, outcome = tuple(episode.steps), -1 if result.outcome is None else result.outcome
-    return AttemptEnd(Trajectory(episode.id, episode.task, steps, outcome, result.reward), crash)
+    trajectory = Trajectory(episode.id, episode.task, steps, outcome, result.reward, result.others)
+    return AttemptEnd(trajectory, crash)
 
 
 def _step(seen: Observation, completion: Completion, result: StepResult) -> Step:
@@ -278,4 +279,5 @@ def _step(seen: Observation, completion: Completion, result: StepResult) -> Step
         next_observation=result.observation.text,
         image=seen.image_name,
         next_image=result.observation.image_name,
+        player=seen.player,
     )

@@ -68,18 +68,18 @@ class RolloutGroup:
         return tuple(member for member in self.judged if member.trajectory.outcome == -1)
 
     def samples(self, role: str) -> Iterator[Sample]:
-        """Yields a role's samples with a nonzero advantage: judgements for a judge, responses for
-        the acting role. Empty completions are left out."""
-        return self._judgements(role) if role in self.signals.judges else self._responses()
+        """Yields a role's samples with a nonzero advantage: judgements for a judge, responses for a
+        role that acts ("" for the first). Empty completions are left out."""
+        return self._judgements(role) if role in self.signals.judges else self._responses(role)
 
-    def _responses(self) -> Iterator[Sample]:
+    def _responses(self, player: str) -> Iterator[Sample]:
         for member, advantages in zip(self.judged, self.signals.policy, strict=True):
             trajectory = member.trajectory
             for i, (step, advantage) in enumerate(zip(trajectory.steps, advantages, strict=True)):
                 given = advantage.tolist()
                 own = tuple(given) if isinstance(given, list) else given
                 sample = Sample(f"{trajectory.id}/{i}", step.completion, own)
-                if sample.trains and step.completion.token_ids:
+                if sample.trains and step.completion.token_ids and step.player == player:
                     yield sample
 
     def _judgements(self, judge: str) -> Iterator[Sample]:

@@ -29,8 +29,10 @@ def beginning(recipe: Recipe) -> dict[str, Any]:
         "seed": recipe.seed,
         "threads": recipe.threads,
         "domain": recipe.domain.model_dump() | {"options": _played_options(recipe)},
-        recipe.acting: recipe.policy.model_dump(exclude=LEARNING),
-        **{name: judge.model_dump(exclude=LEARNING) for name, judge in recipe.judges.items()},
+        **{
+            name: role.model_dump(exclude=LEARNING)
+            for name, role in (recipe.players | recipe.judges).items()
+        },
         "feedback": recipe.feedback.model_dump(include={"judge_lambda"}),
         "loop": recipe.loop.model_dump(include={"max_steps"}),
         "evaluation": recipe.evaluation.model_dump(exclude={"baseline", "every"}),

@@ -35,10 +35,10 @@ from rlanything.roles.judges.base import FunctionJudge, Judge, JudgeError, Score
 from rlanything.roles.judges.llm import LLMJudge, ValueJudge
 from rlanything.roles.judges.panel import JudgePanel
 from rlanything.roles.judges.unit_test import UnitTestJudge
-from rlanything.roles.policy import LanguagePolicy
+from rlanything.roles.policy import LanguagePolicy, Players
 from rlanything.rollout.episodes import Agent
 from rlanything.runs.parts import NO_PARTS, Parts
-from rlanything.runs.refusals import check_feedback, check_models
+from rlanything.runs.refusals import check_feedback, check_models, check_players
 from rlanything.seeds import derive
 
 
@@ -48,10 +48,10 @@ class RunComponents:
 
     trained_models: Mapping[str, Trained]
     """Models that learn, by role."""
-    train_policy: LanguagePolicy
-    """The policy with its sampling settings in training."""
-    eval_policy: LanguagePolicy
-    """The same policy with its sampling settings in evaluation."""
+    train_policy: LanguagePolicy | Players
+    """The roles that act, with their sampling settings in training."""
+    eval_policy: LanguagePolicy | Players
+    """The same with their sampling settings in evaluation."""
     judges: JudgePanel
     adapter: Adapter
     engines: tuple[Engine, ...]
@@ -171,9 +171,9 @@ def _components(
         for name, role in recipe.trained_roles.items()
     }
     chat_models = _ChatModels(recipe, models, trained, day, seen)
-    # The policy first, then judges, then the adapter, which may share a model with either.
-    acting, policy, key = chat_models.build(recipe.acting), recipe.policy, role_key(recipe.acting)
-    train_policy = build_policy(acting, domain, policy, policy.temperature, key)
+    # Roles that act first, then judges, then the adapter, which may share a model with either.
+    acting = {name: chat_models.build(name) for name in recipe.players}
+    train_policy = build_players(recipe, domain, acting)
     judges: dict[str, Judge] = {}
     for name, role in recipe.judges.items():
         build = partial(chat_models.build, name)
@@ -187,7 +187,7 @@ def _components(
     return RunComponents(
         trained_models=trained,
         train_policy=train_policy,
-        eval_policy=build_policy(acting, domain, policy, recipe.evaluation.temperature, key),
+        eval_policy=build_players(recipe, domain, acting, recipe.evaluation.temperature),
         judges=JudgePanel(judges, {name: role.weight for name, role in recipe.judges.items()}),
         adapter=adapter,
         engines=tuple(chat_models.engines),
@@ -293,6 +293,23 @@ def build_policy(
         config.thought_tokens,
         config.screenshots if domain.capabilities.shows_images else 0,
     )
+
+
+def build_players(
+    recipe: Recipe,
+    domain: Domain,
+    chat_models: Mapping[str, ChatModel],
+    temperature: float | None = None,
+) -> LanguagePolicy | Players:
+    """Builds what acts, over the chat model of each role; `temperature`: None: each role's own.
+    Raises as `build_policy` does, and for roles that the domain does not ask."""
+    check_players(recipe, domain)
+    policies: dict[str, LanguagePolicy] = {}
+    for name, role in recipe.players.items():
+        player = "" if name == recipe.acting else name
+        own = role.temperature if temperature is None else temperature
+        policies[player] = build_policy(chat_models[name], domain, role, own, role_key(name))
+    return Players(policies) if len(policies) > 1 else policies[""]
 
 
 def build_labeller(

@@ -40,7 +40,7 @@ from rlanything.roles.chat_model import ChatModel
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import build_chat_model, build_judge, build_policy
+from rlanything.runs.build import build_chat_model, build_judge, build_players
 from rlanything.runs.lineage import accepted_tasks
 from rlanything.runs.paths import STORE
 from rlanything.runs.store.store import Store
@@ -295,7 +295,8 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
             return EvalResult(args, result)
         steps = sum(len(each.steps) for each in result.trajectories)
         with progress.phase("judgements", steps * judge.samples, "judgements") as advance:
-            judged = judge.judge(result.trajectories, derive(args.seed, "selection"), advance)
+            seen = [trajectory.views[0] for trajectory in result.trajectories]
+            judged = judge.judge(seen, derive(args.seed, "selection"), advance)
         unplayable = [task.id for task in result.unplayable]
         cost = Cost(len(result.trajectories), judgements_of(judged))
         if selector is None:
@@ -411,9 +412,8 @@ def _agent(
             raise RecipeError(f"--temperature: {target.name} samples from no model; leave it out")
         return PLAYERS[target.name](domain)
     chosen = recipe.evaluation.temperature if args.temperature is None else args.temperature
-    name = recipe.acting
-    model = chat_model(recipe.policy, name)
-    return build_policy(model, domain, recipe.policy, chosen, role_key(name))
+    models = {name: chat_model(role, name) for name, role in recipe.players.items()}
+    return build_players(recipe, domain, models, chosen)
 
 
 def _judge(

@@ -131,8 +131,8 @@ class Evaluator:
         )
 
     def _judged(self, evaluations: Sequence[Evaluation]) -> list[Trajectory]:
-        """Returns the episodes that judges are evaluated on: the first ones, with several worlds
-        of each world in turn."""
+        """Returns the episodes that judges are evaluated on, as each player saw them: the first
+        ones, with several worlds of each world in turn."""
         played = [t for evaluation in evaluations for t in evaluation.trajectories]
         if self._recipe.domain.worlds:
             by_world: dict[str, list[Trajectory]] = defaultdict(list)
@@ -140,7 +140,8 @@ class Evaluator:
                 by_world[label_of(trajectory.task.id)].append(trajectory)
             turns = chain.from_iterable(zip_longest(*by_world.values()))
             played = [trajectory for trajectory in turns if trajectory is not None]
-        return played[: self._recipe.evaluation.judged_episodes]
+        judged = played[: self._recipe.evaluation.judged_episodes]
+        return [view for trajectory in judged for view in trajectory.views]
 
     def _labels(self, played: Sequence[Trajectory]) -> dict[str, list[int]]:
         """Returns the labels of the steps that the judge will always be evaluated on."""

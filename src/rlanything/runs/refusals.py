@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlanything.algorithm.options import FunctionConfig
 from rlanything.config.recipe import Recipe, RecipeError
-from rlanything.config.roles import TrainedRoleConfig, role_key
+from rlanything.config.roles import JudgeConfig, PolicyConfig, TrainedRoleConfig, role_key
 from rlanything.config.sections import FeedbackConfig
 from rlanything.domains.base import Domain
 
@@ -25,14 +25,18 @@ def check_models(recipe: Recipe) -> None:
             f"{role_key(recipe.acting)}: {why}; train a model that is here (engine: "
             "{name: embedded}), or measure this one with `rlanything eval RECIPE`"
         )
-    for name, judge in recipe.judges.items():
+    if not recipe.policy.train:
+        raise RecipeError(f"{role_key(recipe.acting)}.train: the first role that acts learns")
+    for name, role in (recipe.players | recipe.judges).items():
         key = role_key(name)
-        if judge.by_model and judge.remote and judge.train:
+        by_model = isinstance(role, PolicyConfig) or role.by_model
+        if by_model and role.remote and role.train:
             raise RecipeError(
-                f"{key}: {why}; leave this judge as it is with {key}.train=false, or train one "
+                f"{key}: {why}; leave this role as it is with {key}.train=false, or train one "
                 "that is here (engine: {name: embedded})"
             )
-        if judge.weight != 1 and (len(recipe.judges) == 1 or judge.values):
+        single = isinstance(role, JudgeConfig) and (len(recipe.judges) == 1 or role.values)
+        if isinstance(role, JudgeConfig) and single and role.weight != 1:
             raise RecipeError(
                 f"{key}.weight: a single judge is weighed against no other: leave it out"
             )
@@ -66,6 +70,17 @@ def check_models(recipe: Recipe) -> None:
         )
 
 
+def check_players(recipe: Recipe, domain: Domain) -> None:
+    """Raises `RecipeError` unless the domain asks exactly the roles that act besides the first."""
+    acting, asked = [*recipe.players][1:], domain.capabilities.players
+    for name in sorted({*acting} ^ {*asked}):
+        remedy = "add it with does: acts, after the first" if name in asked else "leave it out"
+        raise RecipeError(
+            f"roles.{name}: {' and '.join(recipe.domain.names)} has {', '.join(asked) or 'no role'}"
+            f" act besides the first role that acts: {remedy}"
+        )
+
+
 def check_functions(recipe: Recipe) -> None:
     """Raises `RecipeError` for a loss, an advantage or a reward that is unknown or has
     invalid options."""
@@ -92,6 +107,8 @@ def check_values(recipe: Recipe) -> None:
         fault = f"{role_key(values[0])}.name: leave out judges that score steps next to it"
     elif values and feedback.policy_lambda_control == "adaptive":
         fault = "feedback.policy_lambda_control: adaptive weighs scores of steps: leave it out"
+    elif len(recipe.players) > 1 and feedback.policy_lambda_control == "adaptive":
+        fault = "feedback.policy_lambda_control: adaptive needs a single role that acts"
     elif any(judges[name].trains for name in values) and not graded:
         fault = f"feedback.judge_reward: {reward} reads no grades; train {values[0]} with `proper`"
     elif graded and not values:

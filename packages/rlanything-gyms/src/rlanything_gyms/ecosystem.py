@@ -50,6 +50,10 @@ class GameTurn:
     info: Mapping[str, Any] = field(default_factory=dict)
     valid: bool = True
     """Whether the action was possible."""
+    player: str = ""
+    """Role that acts next; "" for the first."""
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """At the end, the rewards of the other roles."""
 
 
 class OutsideGame(Protocol):
@@ -95,6 +99,7 @@ class EcosystemEnvironment:
         self._steps = 0
         self._total = 0.0
         self._choices: tuple[str, ...] | None = None
+        self._player = ""
         self._info: Mapping[str, Any] = {}
         self._randomness = OwnRandomness()
 
@@ -107,27 +112,29 @@ class EcosystemEnvironment:
             turn = self._game.begin(task)
         if turn.over:
             raise EpisodeError(task.id, "its episode is over before it began: fix the environment")
-        self._choices = turn.choices
+        self._choices, self._player = turn.choices, turn.player
         self._info = turn.info
-        return Observation(turn.text, turn.choices)
+        return Observation(turn.text, turn.choices, player=turn.player)
 
     def step(self, response: str) -> StepResult:
         self._steps += 1
         action = self.action_in(response)
         turn = self._turn(action)
-        self._choices = turn.choices
+        self._choices, self._player = turn.choices, turn.player
         # otherwise nothing was done, and the last turn is still current
         if turn.valid or turn.info:
             self._info = turn.info
         try:
             reward = reward_of(turn.reward)
             self._total += reward
-            outcome = self._outcome(turn, reward)
+            outcome = self._outcome(turn, reward, self._total)
+            others = {role: self._outcome(turn, r, r) for role, r in turn.others.items()}
         except BadReward as fault:  # a response may have caused it
             raise EpisodeError(self._task.id, str(fault), lost=True) from None
-        seen = Observation(turn.text, turn.choices)
+        seen = Observation(turn.text, turn.choices, player=turn.player)
         # The total so far: if `loop.max_steps` cuts the episode off, this is the last one.
-        return StepResult(seen, action, turn.valid, outcome, self._total)
+        ends = {role: ended for role, ended in others.items() if ended is not None}
+        return StepResult(seen, action, turn.valid, outcome, self._total, ends)
 
     def action_in(self, response: str) -> str | None:
         """Returns the action in a response, or None."""
@@ -138,17 +145,18 @@ class EcosystemEnvironment:
 
     def _turn(self, action: str | None) -> GameTurn:
         if action is None:
-            return GameTurn(NO_ACTION, self._choices, valid=False)
+            return GameTurn(NO_ACTION, self._choices, valid=False, player=self._player)
         with self._randomness.used():
             return self._game.play(action)
 
-    def _outcome(self, turn: GameTurn, reward: float) -> int | None:
-        """Returns +1 or -1 once the episode is over, None before."""
+    def _outcome(self, turn: GameTurn, reward: Any, total: Any) -> int | None:
+        """Returns +1 or -1 once the episode is over, None before. `total`: sum of the rewards."""
         if not turn.over and self._steps != self._rules.horizon:
             return None
-        self._rules.rewards.check(self._total)
+        reward, total = reward_of(reward), reward_of(total)
+        self._rules.rewards.check(total)
         ended = turn.over and turn.terminated
-        end = EpisodeEnd(self._total, reward, self._steps, ended, self._info)
+        end = EpisodeEnd(total, reward, self._steps, ended, self._info)
         return 1 if self._rules.win.holds(end) else -1
 
 

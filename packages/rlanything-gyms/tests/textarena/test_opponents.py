@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rlanything.domains.base import DomainError, DomainOptions
-from rlanything_gyms.textarena.opponents import FrozenModelOptions, OpponentOption, listed_moves
+from rlanything_gyms.textarena.opponents import (
+    FrozenModelOptions,
+    OpponentOption,
+    RoleOptions,
+    listed_moves,
+)
 
 
 class Options(DomainOptions):
@@ -31,6 +36,9 @@ def test_an_opponent_is_a_name_a_function_or_a_model() -> None:
     assert Options.read({}).opponent is None
     assert Options.read({"opponent": "random"}).opponent == "random"
     assert Options.read({"opponent": str.upper}).opponent is str.upper
+    role = Options.read({"opponent": {"role": "rival"}}).opponent
+    assert isinstance(role, RoleOptions)
+    assert role.role == "rival"
     model = Options.read({"opponent": {"url": "x", "model": "m"}}).opponent
     assert model == FrozenModelOptions(url="x", model="m")
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
+from typing import TypeVar
 
 from rlanything.algorithm.agreement import Agreements, agreements, weighed
 from rlanything.algorithm.feedback import FeedbackSettings
-from rlanything.algorithm.signals import TaskSignals
+from rlanything.algorithm.signals import TaskSignals, task_accuracy
 from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.roles.judges.base import Judge, OnJudgements, group_signals
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class JudgePanel:
-    """The judges of a run, each of which scores every step. An empty panel gives no scores."""
+    """The judges of a run, each of which scores every step. An empty panel gives no scores.
+
+    An episode of several players is judged, and compared, as each of them saw it."""
 
     judges: Mapping[str, Judge]
     """Judges by role name, in the order of the recipe."""
@@ -36,13 +41,19 @@ class JudgePanel:
     ) -> list[JudgedTrajectory]:
         """Returns the trajectories with the judgements of all judges, [trajectories][steps][m].
         `seeds` by judge."""
+        views = [view for trajectory in trajectories for view in trajectory.views]
         given = [
-            [_signed(one, name) for one in judge.judge(trajectories, seeds[name], on_judgements)]
+            [_signed(one, name) for one in judge.judge(views, seeds[name], on_judgements)]
             for name, judge in self.judges.items()
         ]
+        joined = (
+            _joined(view, [by_judge[i] for by_judge in given]) for i, view in enumerate(views)
+        )
         return [
-            _joined(trajectory, [by_judge[i] for by_judge in given])
-            for i, trajectory in enumerate(trajectories)
+            JudgedTrajectory(
+                one, one.in_order({view.player: next(joined).judgements for view in one.views})
+            )
+            for one in trajectories
         ]
 
     def agreements(self, judged: Sequence[JudgedTrajectory]) -> Agreements:
@@ -57,13 +68,43 @@ class JudgePanel:
         settings: FeedbackSettings,
         lambdas: Mapping[str, float] = MappingProxyType({}),
     ) -> TaskSignals:
-        """Returns the advantages of the policy and, from its own scores, of each judge for the
+        """Returns the advantages of what acts and, from its own scores, of each judge for the
         judged trajectories of one task. A single judge also decides the policy's. `lambdas`: lambda
-        of each judge if it is adaptive."""
+        of each judge if it is adaptive.
+
+        Each player is compared with itself, by its own outcomes, steps and accuracy."""
         weights = {name: self.weights.get(name, 1.0) for name in self.judges}
         if settings.policy_lambda_control == "adaptive":
             policy_lambda, weights = weighed(lambdas, weights)
             settings = settings.with_lambda(policy_lambda)
+        views = [view for one in judged for view in one.views]
+        by_player = {
+            player: self._signals(
+                [view for view in views if view.trajectory.player == player], settings, weights
+            )
+            for player in dict.fromkeys(view.trajectory.player for view in views)
+        }
+        if len(by_player) == 1:
+            [signals] = by_player.values()
+            return signals
+        whole = [one.trajectory for one in judged]
+        return TaskSignals(
+            task_accuracy([trajectory.outcome for trajectory in whole]),
+            _together(whole, {player: own.policy for player, own in by_player.items()}),
+            {
+                judge: _together(whole, {p: own.judges[judge] for p, own in by_player.items()})
+                for judge in self.judges
+            },
+        )
+
+    def _signals(
+        self,
+        judged: Sequence[JudgedTrajectory],
+        settings: FeedbackSettings,
+        weights: Mapping[str, float],
+    ) -> TaskSignals:
+        """Returns the signals of trajectories of one player, with the weights of the judges whose
+        scores count."""
         if not self.judges:
             return replace(group_signals(judged, {"": judged}, settings), judges={})
         given = {name: [one.only(name) for one in judged] for name in self.judges}
@@ -80,10 +121,22 @@ class JudgePanel:
         self, judged: Sequence[JudgedTrajectory]
     ) -> dict[str, dict[str, dict[str, tuple[int, int]]]]:
         """Returns each judge's `counts` of its own judgements, by name."""
+        views = [view for one in judged for view in one.views]
         return {
-            name: judge.counts([one.only(name) for one in judged])
+            name: judge.counts([view.only(name) for view in views])
             for name, judge in self.judges.items()
         }
+
+
+def _together(
+    trajectories: Sequence[Trajectory], by_player: Mapping[str, Iterable[Iterable[T]]]
+) -> tuple[tuple[T, ...], ...]:
+    """Returns what belongs to each step of each trajectory, from that of each player's views."""
+    left = {player: iter(rows) for player, rows in by_player.items()}
+    return tuple(
+        one.in_order({view.player: next(left[view.player]) for view in one.views})
+        for one in trajectories
+    )
 
 
 def _signed(judged: JudgedTrajectory, judge: str) -> JudgedTrajectory:

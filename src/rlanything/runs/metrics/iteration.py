@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from rlanything.algorithm.curriculum import label_of
-from rlanything.algorithm.signals import in_window
+from rlanything.algorithm.signals import in_window, task_accuracy
 from rlanything.evaluation.judge_eval import diagnose_judged
+from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.rollout.groups import RolloutGroup
 from rlanything.runs.metrics.judge import JUDGE, judge_metrics, slug
 from rlanything.runs.metrics.registry import find_metric, metrics
@@ -120,6 +121,10 @@ BY_WORLD = (
             "rollouts that are lost because the environment failed at a response, and failed there "
             "again when the episode was replayed; only where there are any",
         ),
+        "ROLE/success": (
+            "share",
+            "won rollouts of a second role that acts; `rollouts/success` is the first role's",
+        ),
     },
 )
 def rollouts(record: IterationRecord) -> Numbers:
@@ -128,6 +133,7 @@ def rollouts(record: IterationRecord) -> Numbers:
     crashes, failures = len(record.result.crashes), len(record.result.failures)
     masked = sum(failure.masked for failure in record.result.failures)
     won = [trajectory.outcome == 1 for trajectory in trajectories]
+    views = _views(record.judged)
     bounds = {
         f"rollouts/success_if_{fate}": _mean([*won, *[fate == "won"] * failures])
         for fate in ("lost", "won")
@@ -141,6 +147,10 @@ def rollouts(record: IterationRecord) -> Numbers:
         **(bounds if failures else {}),
         **({"rollouts/masked": masked} if masked else {}),
         **({"rollouts/crashes": crashes} if crashes else {}),
+        **{
+            f"{role}/success": _mean([t.outcome == 1 for t in views if t.player == role])
+            for role in _others(record)
+        },
     }
 
 
@@ -230,7 +240,7 @@ def judges(record: IterationRecord) -> Numbers:
     lambdas = record.result.lambdas
     numbers: dict[str, float | None] = {f"{judge}/lambda": lambdas[judge] for judge in lambdas}
     for judge in record.judges:
-        judged = [episode.only(judge) for episode in record.judged]
+        judged = [view.only(judge) for one in record.judged for view in one.views]
         diagnostics = diagnose_judged(judged, record.labels, record.feedback.judge_lambda)
         numbers |= judge_metrics(judge, diagnostics, record.judge_counts.get(judge, {}))
     return numbers
@@ -247,8 +257,8 @@ def judges(record: IterationRecord) -> Numbers:
         ),
         "ROLE/trained_share": (
             "share",
-            "of all steps, those that train the policy (advantage not 0); of a judge's judgements, "
-            "those that train it",
+            "of the steps of a role that acts, those that train it (advantage not 0); of a judge's "
+            "judgements, those that train it",
         ),
         "ROLE/advantage": ("deviations", "mean size of the advantages that train the role"),
     },
@@ -258,10 +268,18 @@ def trained(record: IterationRecord) -> Numbers:
     result = record.result
     groups = result.trainable_groups
     episodes = [judged for group in groups for judged in group.judged]
-    answers = {result.acting: sum(len(episode.trajectory.steps) for episode in episodes)}
     own = [record.pool.world(group.scheduled.slot) or record.feedback for group in groups]
-    inside = [in_window(g.accuracy, s.policy_window) for g, s in zip(groups, own, strict=True)]
-    windows = {result.acting: _mean(inside)}
+    answers, windows = dict[str, int](), dict[str, float | None]()
+    for player in ("", *_others(record)):
+        role, inside = player or result.acting, list[bool]()
+        answers[role] = 0
+        for group, settings in zip(groups, own, strict=True):
+            played = [t for t in _views(group.judged) if t.player == player]
+            answers[role] += sum(len(trajectory.steps) for trajectory in played)
+            if played:
+                accuracy = task_accuracy([trajectory.outcome for trajectory in played])
+                inside.append(in_window(accuracy, settings.policy_window))
+        windows[role] = _mean(inside)
     for judge in record.judges:
         scores = [step for episode in episodes for step in episode.scores_by(judge)]
         answers[judge] = sum(map(len, scores))
@@ -371,3 +389,14 @@ def _window_share(groups: Iterable[RolloutGroup], window: tuple[float, float]) -
 
 def _mean(values: Sequence[float | bool]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def _views(judged: Sequence[JudgedTrajectory]) -> list[Trajectory]:
+    """Returns the trajectories as each player saw them."""
+    return [view for one in judged for view in one.trajectory.views]
+
+
+def _others(record: IterationRecord) -> list[str]:
+    """Returns the roles that acted besides the first."""
+    players = {step.player for one in record.judged for step in one.trajectory.steps}
+    return sorted(players - {""})

@@ -141,21 +141,23 @@ def _episode(
         episode.number,
     ):
         scored[step].append((judge, score, advantage))
-    steps: list[dict[str, Any]] = []
-    for i, action, valid, label, advantage, image in store.query(
-        "SELECT step, action, valid, label, advantage, image FROM steps WHERE trajectory = ?"
-        " ORDER BY step",
+    steps, acting = list[dict[str, Any]](), store.acting
+    for i, role, action, valid, label, advantage, image in store.query(
+        "SELECT step, role, action, valid, label, advantage, image FROM steps"
+        " WHERE trajectory = ? ORDER BY step",
         episode.number,
     ):
         said = judgements[i] if i < len(judgements) else []
         by_judge: defaultdict[str, list[int]] = defaultdict(list)
         for judge, score, _ in scored[i]:
             by_judge[judge].append(score)
-        feedback = rewards.of(episode, by_judge, measured)
+        own = role == acting
+        feedback = rewards.of(episode, by_judge, measured) if own else None
         sums = [sum(scores) for scores in by_judge.values()]
         steps.append(
             {
                 "said": responses[i],
+                "by": "" if own else role,
                 "action": action,
                 "valid": bool(valid),
                 "label": label,

@@ -175,7 +175,7 @@ class Reader:
             evaluated_iterations=tuple(evaluated_iterations),
             roles=tuple(roles),
             policy=PolicyFacts(
-                name={does: name for name, does in roles.items()}["acts"],
+                name=store.acting,
                 verdicts=tuple(Verdict.of(gain, alone) for gain in policy_gains(store, splits)),
                 curves=tuple(self._curves.policy(splits, iterations)),
             ),

@@ -14,7 +14,8 @@ WITH verdicts AS (
   SELECT t.number, s.label, t.outcome,
     (SELECT SUM(score) FROM judgements j WHERE j.trajectory = s.trajectory AND j.step = s.step
       AND (?2 IS NULL OR j.role = ?2)) AS total
-  FROM trajectories t JOIN steps s ON s.trajectory = t.number WHERE t.iteration = ?1),
+  FROM trajectories t JOIN steps s ON s.trajectory = t.number AND s.role = ?3
+  WHERE t.iteration = ?1),
 counted AS (
   SELECT number, COUNT(total) AS judged, SUM(total * outcome > 0) AS agrees,
     SUM(total * outcome < 0) AS differs,
@@ -69,6 +70,7 @@ class History:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._acting = store.acting
         self._several = list(store.roles().values()).count("scores") > 1
         self._read: dict[tuple[int, str | None], list[Episode]] = {}
 
@@ -79,7 +81,7 @@ class History:
         if (iteration, judge) not in self._read:
             self._read[iteration, judge] = [
                 Episode(*row[:7], *(count or 0 for count in row[7:]))
-                for row in self.store.query(_EPISODES, iteration, judge)
+                for row in self.store.query(_EPISODES, iteration, judge, self._acting)
             ]
         return self._read[iteration, judge]
 

@@ -20,7 +20,8 @@ def recorded_trajectories(store: Store, iteration: int) -> list[Trajectory]:
     """Returns the episodes of an iteration whose texts are kept, without their tokens.
 
     Raises `StoreError` if the policy reasoned before answering: the start of a recorded answer is
-    not stored, and a judge must not read the reasoning."""
+    not stored, and a judge must not read the reasoning. Also if several roles acted: the outcomes
+    of the others are not stored."""
     with store.understanding():
         return _trajectories(store, iteration)
 
@@ -35,6 +36,11 @@ def _trajectories(store: Store, iteration: int) -> list[Trajectory]:
     trajectories: list[Trajectory] = []
     for (name,) in store.query(_NAMES, iteration):
         kept = store.trajectory(name)
+        if len({step.by for step in kept.steps}) > 1:
+            raise StoreError(
+                f"{name}: several roles act, and a store keeps the outcome of the first; judge the "
+                "held-out episodes instead (no --iteration)"
+            )
         steps = tuple(_step(name, step) for step in kept.steps)
         task = tasks[kept.task]
         trajectories.append(Trajectory(name, task, steps, kept.outcome, kept.reward))

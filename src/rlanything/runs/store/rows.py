@@ -152,7 +152,8 @@ def write_trajectory(
     trajectory."""
     trajectory = judged.trajectory
     name, acting = trajectory.id, record.result.acting
-    labels = record.labels.get(name)
+    known = {v.player: record.labels[v.id] for v in trajectory.views if v.id in record.labels}
+    labels = trajectory.in_order(known) if len(known) == len(trajectory.views) else None
     number = db.execute(
         "INSERT INTO trajectories (id, iteration, task, outcome, steps, reward)"
         " VALUES (?, ?, ?, ?, ?, ?)",
@@ -171,11 +172,11 @@ def write_trajectory(
             (
                 number,
                 i,
-                acting,
+                step.player or acting,
                 storable(step.action) if step.action is not None else None,
                 step.valid,
                 labels[i] if labels is not None else None,
-                samples.advantage(acting, f"{name}/{i}", step.completion),
+                samples.advantage(step.player or acting, f"{name}/{i}", step.completion),
                 step.image,
                 step.next_image,
             )

@@ -231,6 +231,11 @@ class Store:
             roles = json.loads(recipe).get("roles") if recipe is not None else None
             return {name: role["does"] for name, role in roles.items()} if roles else SHORT_FORM
 
+    @property
+    def acting(self) -> str:
+        """Name of the first role that acts, which outcomes are about."""
+        return next(name for name, does in self.roles().items() if does == "acts")
+
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
         """Returns an episode with its texts. Raises `StoreError` if there is none of this id, and
         `ForgottenError` if its texts were deleted."""

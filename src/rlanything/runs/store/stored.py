@@ -53,6 +53,8 @@ class StoredStep:
     """Name of the screenshot in the run's `images`; None without one."""
     next_image: str | None = None
     """Name of the screenshot after the step; None without one."""
+    by: str = "policy"
+    """Name of the role that answered."""
 
     @property
     def response(self) -> str:
@@ -149,8 +151,8 @@ def _steps(db: Database, number: int, written: EpisodeText) -> Iterator[StoredSt
         number,
     ):
         judgements[i].append(StoredJudgement(written.judgements[i][j], role, score, advantage))
-    for i, action, valid, label, advantage, image, next_image in db.query(
-        "SELECT step, action, valid, label, advantage, image, next_image FROM steps"
+    for i, role, action, valid, label, advantage, image, next_image in db.query(
+        "SELECT step, role, action, valid, label, advantage, image, next_image FROM steps"
         " WHERE trajectory = ? ORDER BY step",
         number,
     ):
@@ -165,6 +167,7 @@ def _steps(db: Database, number: int, written: EpisodeText) -> Iterator[StoredSt
             judgements=tuple(judgements[i]),
             image=image,
             next_image=next_image,
+            by=role,
         )
 
 

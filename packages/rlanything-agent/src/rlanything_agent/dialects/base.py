@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote
 
 from rlanything.domains.thoughts import bare_thought
@@ -14,8 +14,12 @@ from rlanything_agent.asked import PROMPT, TOO_LONG, Asked, Denial
 from rlanything_agent.conversation import PolicyAnswer
 
 Body = dict[str, Any]
+Sliced = TypeVar("Sliced", str, list[Body])
 _MOST_NAMES, _NAME_CHARACTERS = 32, 100
 """Largest number of field names in a header, and the longest name in characters."""
+_PIECE = 128
+"""Characters (tokens, of log-probs) in an event of a stream. Programs show answers as they grow,
+and some clients refuse long lines."""
 _EPOCH = "1970-01-01T00:00:00Z"
 
 
@@ -45,7 +49,8 @@ class Dialect(ABC):
 
     @abstractmethod
     def events(self, asked: Asked, answers: Sequence[PolicyAnswer]) -> bytes:
-        """Returns the events of a streamed reply. Each answer is sent once it is complete."""
+        """Returns the events of a streamed reply, in pieces. Each answer is sent once it is
+        complete."""
 
     @abstractmethod
     def failed(self, asked: Asked, refusal: Denial) -> bytes:
@@ -114,6 +119,11 @@ def token_logprobs(answer: PolicyAnswer, missing: Any) -> list[Body]:
         {"token": f"token_id:{token}", "logprob": logprob, "bytes": missing, "top_logprobs": []}
         for token, logprob in sampled
     ]
+
+
+def pieces(whole: Sliced) -> list[Sliced]:
+    """Returns a text or a list in pieces for the events of a stream; at least one."""
+    return [whole[i : i + _PIECE] for i in range(0, len(whole), _PIECE)] or [whole]
 
 
 def named_events(events: Iterable[Body]) -> bytes:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from rlanything.records import ChatRole, Message
 from rlanything.strict_json import finite_json
 from rlanything_agent.asked import Asked, Denial, misplaced
 from rlanything_agent.conversation import PolicyAnswer
-from rlanything_agent.dialects.base import Body, Dialect, thought_of, token_logprobs
+from rlanything_agent.dialects.base import Body, Dialect, pieces, thought_of, token_logprobs
 from rlanything_agent.fields import (
     choices,
     count_of,
@@ -119,7 +120,7 @@ class ChatCompletions(Dialect):
                     "index": index,
                     "message": _message(answer),
                     "finish_reason": _finish(answer),
-                    "logprobs": _logprobs(answer) if asked.logprobs else None,
+                    "logprobs": _logprobs(token_logprobs(answer, None)) if asked.logprobs else None,
                 }
                 for index, answer in enumerate(answers)
             ],
@@ -131,13 +132,15 @@ class ChatCompletions(Dialect):
         head = _head("chat.completion.chunk", asked, answers)
         chunks: list[Body] = []
         for index, answer in enumerate(answers):
-            message = _message(answer)
-            calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls", []))]
-            delta = {**message, "tool_calls": calls} if calls else message
-            logprobs = _logprobs(answer) if asked.logprobs else None
-            said = {"index": index, "delta": delta, "finish_reason": None, "logprobs": logprobs}
-            end = {"index": index, "delta": {}, "finish_reason": _finish(answer), "logprobs": None}
-            chunks += [{**head, "choices": [said]}, {**head, "choices": [end]}]
+            tokens = pieces(token_logprobs(answer, None)) if asked.logprobs else []
+            told = zip_longest(_deltas(_message(answer)), tokens)
+            said = [
+                (delta or {}, None, None if some is None else _logprobs(some))
+                for delta, some in told
+            ]
+            for delta, reason, logprobs in (*said, ({}, _finish(answer), None)):
+                choice = {"delta": delta, "finish_reason": reason, "logprobs": logprobs}
+                chunks.append({**head, "choices": [{"index": index, **choice}]})
         if asked.own:
             chunks.append({**head, "choices": [], "usage": _usage(answers)})
         events = [json.dumps(finite_json(chunk)) for chunk in chunks]
@@ -301,8 +304,20 @@ def _finish(answer: PolicyAnswer) -> str:
     return "tool_calls" if answer.said.calls else answer.completion.stop_reason
 
 
-def _logprobs(answer: PolicyAnswer) -> Body:
-    return {"content": token_logprobs(answer, None), "refusal": None}
+def _deltas(message: Body) -> Iterator[Body]:
+    """Yields a message in pieces: reasoning, text, then the arguments of each call."""
+    yield {"role": message["role"], "content": "" if message["content"] else message["content"]}
+    for name in ("reasoning_content", "content"):
+        yield from ({name: piece} for piece in pieces(message.get(name) or "") if piece)
+    for i, call in enumerate(message.get("tool_calls", ())):
+        first, *rest = pieces(call["function"]["arguments"])
+        begun = {**call, "function": {**call["function"], "arguments": first}}
+        yield {"tool_calls": [{"index": i, **begun}]}
+        yield from ({"tool_calls": [{"index": i, "function": {"arguments": r}}]} for r in rest)
+
+
+def _logprobs(tokens: list[Body]) -> Body:
+    return {"content": tokens, "refusal": None}
 
 
 def _usage(answers: Sequence[PolicyAnswer]) -> Body:

@@ -11,7 +11,7 @@ from typing import Any
 from rlanything.records import Message, ToolCall
 from rlanything_agent.asked import TOO_LONG, Asked, Denial, misplaced
 from rlanything_agent.conversation import PolicyAnswer
-from rlanything_agent.dialects.base import Body, Dialect, named_events, thought_of
+from rlanything_agent.dialects.base import Body, Dialect, named_events, pieces, thought_of
 from rlanything_agent.fields import (
     Tool,
     choices,
@@ -349,15 +349,19 @@ def _streamed(block: Body) -> tuple[Body, list[Body]]:
     """Returns a block as its stream begins, and the deltas that complete it."""
     match block["type"]:
         case "text":
-            return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
+            return {**block, "text": ""}, [
+                {"type": "text_delta", "text": piece} for piece in pieces(block["text"])
+            ]
         case "thinking":
             return {**block, "thinking": "", "signature": ""}, [
-                {"type": "thinking_delta", "thinking": block["thinking"]},
+                *({"type": "thinking_delta", "thinking": p} for p in pieces(block["thinking"])),
                 {"type": "signature_delta", "signature": block["signature"]},
             ]
         case _:
             arguments = json.dumps(block["input"], ensure_ascii=False)
-            return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": arguments}]
+            return {**block, "input": {}}, [
+                {"type": "input_json_delta", "partial_json": piece} for piece in pieces(arguments)
+            ]
 
 
 def _stop_reason(answer: PolicyAnswer) -> str:

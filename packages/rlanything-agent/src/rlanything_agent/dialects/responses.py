@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +19,7 @@ from rlanything_agent.dialects.base import (
     Body,
     Dialect,
     named_events,
+    pieces,
     thought_of,
     token_logprobs,
 )
@@ -486,10 +488,14 @@ def _item_events(item: Body) -> list[Body]:
         place |= {"content_index": 0}
         kind = f"response.{part['type']}"
         more = {"logprobs": part["logprobs"]} if "logprobs" in part else {}
-        empty = {**part, "text": "", **({"logprobs": []} if more else {})}
+        empty = {**part, "text": "", **dict.fromkeys(more, ())}
+        tokens = pieces(more.get("logprobs", []))
         inner = [
             {"type": "response.content_part.added", **place, "part": empty},
-            {"type": f"{kind}.delta", **place, "delta": part["text"], **more},
+            *(
+                {"type": f"{kind}.delta", **place, "delta": text or "", **dict.fromkeys(more, some)}
+                for text, some in zip_longest(pieces(part["text"]), tokens, fillvalue=())
+            ),
             {"type": f"{kind}.done", **place, "text": part["text"], **more},
             {"type": "response.content_part.done", **place, "part": part},
         ]

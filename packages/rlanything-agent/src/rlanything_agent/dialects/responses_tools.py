@@ -11,7 +11,7 @@ from typing import Any
 
 from rlanything.records import ToolCall
 from rlanything_agent.asked import Denial, misplaced
-from rlanything_agent.dialects.base import Body
+from rlanything_agent.dialects.base import Body, pieces
 from rlanything_agent.fields import Tool, function_of, only
 from rlanything_agent.turns import TurnReader, joined, text_in
 
@@ -167,6 +167,6 @@ def call_events(item: Body) -> list[Body]:
         named = {"name": item["name"]}
     [text] = said.values()
     return [
-        {"type": f"{kind}.delta", **place, "delta": text},
+        *({"type": f"{kind}.delta", **place, "delta": piece} for piece in pieces(text)),
         {"type": f"{kind}.done", **place, **said, **named},
     ]

@@ -1,5 +1,5 @@
-"""The textarena domain: any TextArena game, alone or against an opponent that does not learn, from
-one seat or from each in turn."""
+"""The textarena domain: any TextArena game, alone or against an opponent, from one seat or from
+each in turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rlanything.domains.base import CodeName, DomainError
+from rlanything.domains.base import Capabilities, CodeName, DomainError
 from rlanything.records import Task
 from rlanything_gyms.ecosystem import (
     EcosystemDomain,
@@ -26,7 +26,7 @@ from rlanything_gyms.textarena.game import (
     make_game,
     offers_moves,
 )
-from rlanything_gyms.textarena.opponents import OpponentOption, opponent_of
+from rlanything_gyms.textarena.opponents import OpponentOption, RoleOptions, opponent_of
 from rlanything_gyms.winning import WinRule
 
 
@@ -43,8 +43,8 @@ class TextArenaDomain(EcosystemDomain):
         """Further arguments of `textarena.make`."""
         opponent: OpponentOption = None
         """Player of the other seats: `random` (any move that the game offers, else one of
-        `actions`), `module:function` of the text that a player sees, or a frozen model `{url,
-        model, decoding, key_variable}`; None: a game for one."""
+        `actions`), `module:function` of the text that a player sees, a frozen model `{url, model,
+        decoding, key_variable}`, or a second role that acts `{role}`; None: a game for one."""
         players: int | None = None
         """Number of players; None: 1, or 2 with an opponent."""
         seat: int | Literal["alternate"] = 0
@@ -83,6 +83,8 @@ class TextArenaDomain(EcosystemDomain):
             raise DomainError("seat is alternate, of 1: name an opponent, or leave seat out")
         if max(self._seats) >= players:
             raise DomainError(f"seat is {seat}, of {players}: seats are counted from 0")
+        if isinstance(opponent, RoleOptions) and players != 2:
+            raise DomainError(f"players is {players}: a role plays one other seat, so write 2")
         self._kwargs = chosen.kwargs
         self._settings = TextArenaSettings(
             players=players,
@@ -101,6 +103,11 @@ class TextArenaDomain(EcosystemDomain):
                 )
         if isinstance(self._settings.actions, tuple):
             self._instruction += f"\n{actions_line(self._settings.actions)}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        role = self._settings.role
+        return replace(super().capabilities, players=(role,) if role else ())
 
     def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
         """Returns tasks as for all domains of this kind. All episodes of a task have one seat."""

@@ -20,6 +20,7 @@ from rlanything_gyms.textarena.opponents import (
     FrozenPolicy,
     OpponentGone,
     Player,
+    RoleOptions,
     listed_moves,
 )
 from rlanything_gyms.winning import BadReward
@@ -42,6 +43,11 @@ class TextArenaSettings:
     """`random`: any of the moves that the game offers it, else of `actions`."""
     prompt: Callable[[Task, Sequence[Step], str], Messages]
     """The policy's prompt, which its copies get as well."""
+
+    @property
+    def role(self) -> str:
+        """Role of the recipe in the other seat; "" if the opponent is no role."""
+        return self.opponent.role if isinstance(self.opponent, RoleOptions) else ""
 
     @property
     def needs_offers(self) -> bool:
@@ -82,7 +88,8 @@ def make_game(id: str, kwargs: Mapping[str, Any], players: int, seed: int) -> An
 
 
 class TextArenaGame:
-    """Games seen from the policy's seat: the others move in between, and only new text is shown."""
+    """Games seen from the policy's seat: the others move in between, and only new text is shown.
+    If the opponent is a role, both seats are shown, each its own text."""
 
     def __init__(
         self,
@@ -99,6 +106,8 @@ class TextArenaGame:
         self._task = Task("", "")
         self._seat = 0
         """The policy's seat in this episode."""
+        self._moved = 0
+        """The player that moved last."""
         self._seen: dict[int, str] = {}
         """All text that each of the others has seen."""
         self._unread: dict[int, str] = {}
@@ -129,6 +138,7 @@ class TextArenaGame:
         self._game = self._inner = None
 
     def _step(self, action: str) -> bool:
+        self._moved = self._inner.state.current_player_id
         with _without_downloads():
             done, _ = self._game.step(action=action)
         return bool(done)
@@ -136,9 +146,11 @@ class TextArenaGame:
     def _turn(self, done: bool) -> GameTurn:
         """Lets the others move until it is the policy's turn or the game is over."""
         for _ in range(MOST_MOVES):
-            state = self._inner.state
-            if done or state.current_player_id == self._seat:
-                return self._shown(done)
+            moving = self._inner.state.current_player_id
+            if done:
+                return self._ended()
+            if moving == self._seat or self._settings.role:
+                return self._shown(moving)
             player, messages = self._inner.get_observation()
             _add(self._seen, player, self._told(messages, None))
             _add(self._unread, player, self._told(messages, player))
@@ -180,26 +192,33 @@ class TextArenaGame:
             self._task.id, f"{reason} move: serve one that writes {TextDomain.action_marker} MOVE"
         )
 
-    def _shown(self, done: bool) -> GameTurn:
-        seat = self._seat
+    def _shown(self, seat: int) -> GameTurn:
+        text, valid = self._news(seat)
+        player = "" if seat == self._seat else self._settings.role
+        return GameTurn(text, self._choices(seat), valid=valid, player=player)
+
+    def _ended(self) -> GameTurn:
+        seat, role = self._seat, self._settings.role
+        text, valid = self._news(seat)
+        rewards, info = self._game.close()
+        for player, ended in (info or {}).items():
+            if player != seat and not role and ended.get("invalid_move"):
+                raise EpisodeError(self._task.id, _forfeit(player, ended.get("reason")))
+        if not isinstance(rewards, Mapping) or seat not in rewards:
+            raise BadReward(f"it ended with rewards {rewards!r:.80}, and none for seat {seat}")
+        reason = (info or {}).get(seat, {}).get("reason")
+        text = "\n".join(filter(None, [text, str(reason or "")])) or "The game is over."
+        valid = valid and not (info or {}).get(self._moved, {}).get("invalid_move")
+        others = {role: rewards.get(1 - seat, 0.0)} if role else {}
+        return GameTurn(text, None, rewards[seat], True, valid=valid, others=others)
+
+    def _news(self, seat: int) -> tuple[str, bool]:
+        """Returns what a seat has not been shown yet, and whether the last move was possible."""
         state = self._inner.state
         messages = state.observations[seat]
         state.observations[seat] = []
         _add(self._said, seat, _of_the_game(messages))
-        text = self._told(messages, seat)
-        valid = not _complained(messages)
-        if not done:
-            return GameTurn(text, self._choices(seat), valid=valid)
-        rewards, info = self._game.close()
-        for player, ended in (info or {}).items():
-            if player != seat and ended.get("invalid_move"):
-                raise EpisodeError(self._task.id, _forfeit(player, ended.get("reason")))
-        own = (info or {}).get(seat, {})
-        if not isinstance(rewards, Mapping) or seat not in rewards:
-            raise BadReward(f"it ended with rewards {rewards!r:.80}, and none for seat {seat}")
-        text = "\n".join(filter(None, [text, str(own.get("reason") or "")]))
-        valid = valid and not own.get("invalid_move")
-        return GameTurn(text or "The game is over.", None, rewards[seat], True, valid=valid)
+        return self._told(messages, seat), not _complained(messages)
 
     def _choices(self, player: int) -> tuple[str, ...] | None:
         actions = self._settings.actions

@@ -1,4 +1,4 @@
-"""Opponents: the players in the other seats, which never learn."""
+"""Opponents: the players in the other seats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Discriminator, Tag
 
-from rlanything.domains.base import CodeName, DomainError, EndpointOptions
+from rlanything.domains.base import CodeName, DomainError, DomainOptions, EndpointOptions
 from rlanything.domains.registry import named_function
 from rlanything.records import Messages
 
@@ -40,12 +40,21 @@ class FrozenModelOptions(EndpointOptions):
     alone."""
 
 
+class RoleOptions(DomainOptions):
+    """An opponent that is a role of the recipe."""
+
+    role: str
+    """Name of a second role that acts. Its responses are the run's own, so it can learn."""
+
+
 def _way(named: object) -> str:
     """Returns how an opponent is written; anything unknown is reported as a faulty model.
 
     Not one word: messages drop what is no key of the given opponent."""
     if isinstance(named, str):
         return "a name"
+    if isinstance(named, RoleOptions) or (isinstance(named, Mapping) and "role" in named):
+        return "a role"
     return "a function" if callable(named) and not isinstance(named, Mapping) else "a model"
 
 
@@ -53,6 +62,7 @@ OpponentOption: TypeAlias = (
     Annotated[
         Annotated[CodeName, Tag("a name")]
         | Annotated[FrozenModelOptions, Tag("a model")]
+        | Annotated[RoleOptions, Tag("a role")]
         | Annotated[Opponent, Tag("a function")],
         Discriminator(_way),
     ]
@@ -61,8 +71,10 @@ OpponentOption: TypeAlias = (
 """An opponent as an option. What is wrong with a model is said of its own keys."""
 
 
-def opponent_of(named: str | FrozenModelOptions | Opponent | None) -> Player | None:
+def opponent_of(named: str | FrozenModelOptions | RoleOptions | Opponent | None) -> Player | None:
     """Returns the opponent in a recipe, or None. Raises `DomainError`."""
+    if isinstance(named, RoleOptions):
+        return named
     if isinstance(named, FrozenModelOptions):
         kind = FrozenModel if named.decoding is None else FrozenPolicy
         return kind(named)
@@ -70,7 +82,7 @@ def opponent_of(named: str | FrozenModelOptions | Opponent | None) -> Player | N
         return named
     if ":" not in named:
         raise DomainError(
-            f"opponent is {named!r:.80}: use random, module:function or {{url, model}}"
+            f"opponent is {named!r:.80}: use random, module:function, {{url, model}} or {{role}}"
         )
     return named_function("opponent", named, "what a player sees")
 
@@ -140,5 +152,5 @@ class FrozenPolicy(_Endpoint):
         return self._answer(messages, extra_body=listed)
 
 
-Player: TypeAlias = Opponent | FrozenPolicy | Literal["random"]
+Player: TypeAlias = Opponent | FrozenPolicy | RoleOptions | Literal["random"]
 """The player in one of the other seats."""

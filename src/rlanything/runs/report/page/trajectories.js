@@ -185,16 +185,17 @@ function thought(step) {
 const majority = (step) => Math.sign(step.judgements.reduce((sum, [, score]) => sum + score, 0));
 
 function stepCard(e, step, i, observation) {
-  const says = majority(step), differs = says * e.outcome < 0;
+  const says = majority(step), differs = !step.by && says * e.outcome < 0;
   const reasoning = thought(step);
   return el("div", { class: `card step${differs ? " differs" : ""}` },
     el("div", { class: "head" }, el("h4", null, `Step ${i + 1}`),
+      step.by ? el("span", { class: "tag" }, step.by) : null,
       step.valid ? null : el("span", { class: "tag bad" }, step.action === null ? "no action" : "invalid action"),
       known(step.label) && step.label !== 0 ? el("span", { class: "tag" }, `oracle: ${step.label === 1 ? "good" : "bad"} step`) : null,
       differs ? el("span", { class: "tag" }, `judge says ${signed(says, 0)}, outcome ${signed(e.outcome, 0)}`) : null,
       step.split ? el("span", { class: "tag" }, "judges contradict each other") : null,
       el("div", { class: "figures" },
-        el("span", { title: rewardSaid(e.run.rewards) }, "R ", el("b", null, signed(step.feedback, 2))),
+        el("span", { title: rewardSaid(e.run.rewards) }, "R ", el("b", null, known(step.feedback) ? signed(step.feedback, 2) : "none")),
         el("span", { title: "standardized over the attempts at this task" }, "advantage ", el("b", null, known(step.advantage) ? signed(step.advantage, 2) : "none")))),
     el("dl", { class: "parts" },
       el("dt", null, "observation"), el("dd", null, screen(step), el("pre", { class: "said seen", tabindex: observation.length > 700 ? 0 : null }, observation)),
