@@ -43,7 +43,12 @@ class Trained(Served, Protocol):
     @property
     def learner(self) -> Updates: ...
     @property
-    def save(self) -> Callable[[Path], None]: ...
+    def snapshot(self) -> Callable[[Path], Callable[[], None]]:
+        """Returns a function that takes a snapshot of model and learner for a checkpoint's folder,
+        and returns what writes it there: later training does not change it, and another thread may
+        call it."""
+        ...
+
     @property
     def load_state(self) -> Callable[[Path], None]: ...
 

@@ -1,25 +1,24 @@
-"""Optimizers on disk: safetensors by torch's distributed checkpoints, one shard per seat. A
+"""Optimizers on disk: safetensors as of torch's distributed checkpoints, one shard per seat. A
 different number of seats can load them.
 
 Not torch's own file format, which is unpickled: a run directory may come from a stranger."""
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import (
-    HuggingFaceStorageReader,
-    HuggingFaceStorageWriter,
-)
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.tensor import DTensor
 
 from rlanything.learning.sharding import SeatGroup
 
@@ -27,23 +26,45 @@ STEP, MOMENTS = "step", ("exp_avg", "exp_avg_sq")
 SKIPPED = "skipped_in_a_row"
 
 
-def save_optimizer(
+def snapshot_optimizer(
     folder: Path,
     weights: Mapping[str, Tensor],
     optimizer: torch.optim.Optimizer,
     skipped: int,
     group: SeatGroup,
-) -> None:
-    """Writes AdamW's state of named weights, and the number of consecutive skipped updates."""
+    device: torch.device,
+) -> Callable[[], None]:
+    """Returns a function that writes AdamW's state of named weights, and the number of consecutive
+    skipped updates, as they are now. `device`: where the optimizer steps.
+
+    It is not torch's own `save`, which would block the other threads, and wait for other seats."""
     tensors = {SKIPPED: torch.tensor([skipped])}
     for name, weight in weights.items():
         if memory := optimizer.state.get(weight):
             tensors[f"{name}.{STEP}"] = memory[STEP].reshape(1)
             tensors |= {f"{name}.{moment}": memory[moment] for moment in MOMENTS}
-    folder.mkdir(exist_ok=True)
-    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-    with _failing_plainly():
-        save(tensors, storage_writer=writer, **_among(group))
+    offsets: dict[str, dict[str, list[int]]] = {}
+    for name, tensor in list(tensors.items()):
+        whole: Any = tensor
+        shard, offset = tensor, [0] * tensor.dim()
+        if isinstance(tensor, DTensor):
+            [chunk], shard = whole.__create_chunk_list__(), tensor.to_local()
+            offset = list(chunk.offsets)
+        if not shard.numel() or (shard is tensor and group.rank):  # the first seat writes it
+            del tensors[name]
+            continue
+        # An offloaded state is never changed in place: it steps elsewhere.
+        tensors[name] = shard.detach().to("cpu", copy=shard.device.type == device.type)
+        offsets[name] = {"saved_offsets": offset}
+    about = {"DCP_SHARDING_INFO": json.dumps(offsets), "DCP_VERSION": "1.0", "format": "pt"}
+
+    def write() -> None:
+        folder.mkdir(exist_ok=True)
+        if tensors:
+            file = folder / f"shard-{group.rank + 1:05d}-model-00001-of-00001.safetensors"
+            save_file(tensors, file, about)
+
+    return write
 
 
 def load_optimizer(

@@ -174,21 +174,25 @@ class LanguageModel(ModelText):
         closed = torch.tensor(self.vision.closed, device=logits.device)
         return logits.index_fill(-1, closed, float("-inf"))
 
-    def save(self, folder: Path, writes: bool = True) -> None:
+    def save(self, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
         """Writes the model in Hugging Face format, for `from_pretrained(folder)`. A model with
-        adapters only writes these and the name of its base model.
+        adapters only writes these and the name of its base model. `weights`: those of an earlier
+        `snapshot`, also by an outline; None: its own."""
+        weights = self.snapshot() if weights is None else weights
+        # Several files, whose checksums are computed side by side.
+        self.network.save_pretrained(folder, state_dict=weights, max_shard_size="5GB")
+        self.tokenizer.save_pretrained(folder)
+        if self.vision is not None:
+            self.vision.processor.save_pretrained(folder)
 
-        All processes with a shard of the model call it; one of them `writes`."""
-        state: dict[str, Tensor] = {}
-        for names, tensor in full_state(self.network):
-            if writes:
-                state |= dict.fromkeys(names, tensor.cpu())
-        if writes:
-            # Several files, whose checksums are computed side by side.
-            self.network.save_pretrained(folder, state_dict=state, max_shard_size="5GB")
-            self.tokenizer.save_pretrained(folder)
-            if self.vision is not None:
-                self.vision.processor.save_pretrained(folder)
+    def snapshot(self, keeps: bool = True) -> dict[str, Tensor]:
+        """Returns the weights to save, in host memory, where training does not change them. All
+        processes with a shard of the model call it; one of them `keeps` them."""
+        kept: dict[str, Tensor] = {}
+        for names, tensor, frozen in full_state(self.network):
+            if keeps:  # a CPU trains in place
+                kept |= dict.fromkeys(names, tensor.to("cpu", copy=not frozen))
+        return kept
 
     def outline(self) -> LanguageModel:
         """Returns the model without weights, small enough to send to other processes, which then
@@ -313,13 +317,19 @@ def full_tensor(tensor: Tensor) -> Tensor:
     return sharded.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def full_state(network: nn.Module) -> Iterator[tuple[list[str], Tensor]]:
-    """Yields each full tensor of a network's state dict with its names (tied ones have several),
-    one at a time to save memory."""
+def full_state(network: PreTrainedModel) -> Iterator[tuple[list[str], Tensor, bool]]:
+    """Yields each full tensor to save with its names (tied ones have several), and whether it is
+    frozen, one at a time to save memory."""
     parameters = dict(network.named_parameters(remove_duplicate=False))
+    frozen = {id(weights) for weights in parameters.values() if not weights.requires_grad}
+    left_out = set[int]()
+    if has_adapters(network):  # all that is frozen, but peft may save embeddings
+        ends: list[Any] = [network.get_input_embeddings(), network.get_output_embeddings()]
+        left_out = frozen - {id(weights) for layer in ends for weights in layer.parameters()}
     state: dict[str, Tensor] = network.state_dict()
     names: dict[int, list[str]] = {}
     for name, tensor in state.items():
         names.setdefault(id(parameters.get(name, tensor)), []).append(name)
-    for alike in names.values():
-        yield alike, full_tensor(state[alike[0]])
+    for number, alike in names.items():
+        if number not in left_out:
+            yield alike, full_tensor(state[alike[0]]), number in frozen

@@ -25,7 +25,7 @@ from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
 from rlanything.runs.build import RunComponents, build_components
-from rlanything.runs.checkpoint import prune, save_checkpoint
+from rlanything.runs.checkpoint import begin_checkpoint, prune
 from rlanything.runs.directory import MAY_CHANGE, create_run, day_begun, now, run_lock
 from rlanything.runs.parts import Parts
 from rlanything.runs.paths import CHECKPOINTS, RECIPE, STORE, run_path
@@ -144,7 +144,7 @@ class LearningPolicy:
     def save(self, directory: Path, number: int) -> None:
         """Writes the checkpoint of an update."""
         folder = run_path(directory, CHECKPOINTS)
-        save_checkpoint(folder, number, self._components.trained_models, None)
+        begin_checkpoint(folder, number, self._components.trained_models, None)()
 
 
 @contextmanager
