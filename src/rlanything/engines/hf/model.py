@@ -323,9 +323,10 @@ def full_state(network: PreTrainedModel) -> Iterator[tuple[list[str], Tensor, bo
     parameters = dict(network.named_parameters(remove_duplicate=False))
     frozen = {id(weights) for weights in parameters.values() if not weights.requires_grad}
     left_out = set[int]()
-    if has_adapters(network):  # all that is frozen, but peft may save embeddings
-        ends: list[Any] = [network.get_input_embeddings(), network.get_output_embeddings()]
-        left_out = frozen - {id(weights) for layer in ends for weights in layer.parameters()}
+    if has_adapters(network):  # peft saves no frozen weights but those of adapted embeddings
+        ends = (network.get_input_embeddings(), network.get_output_embeddings())
+        adapted: list[Any] = [layer for layer in ends if hasattr(layer, "base_layer")]
+        left_out = frozen - {id(weights) for layer in adapted for weights in layer.parameters()}
     state: dict[str, Tensor] = network.state_dict()
     names: dict[int, list[str]] = {}
     for name, tensor in state.items():
