@@ -44,9 +44,7 @@ class Trained(Served, Protocol):
     def learner(self) -> Updates: ...
     @property
     def snapshot(self) -> Callable[[Path], Callable[[], None]]:
-        """Returns a function that takes a snapshot of model and learner for a checkpoint's folder,
-        and returns what writes it there: later training does not change it, and another thread may
-        call it."""
+        """Takes a snapshot, and returns what writes it into an existing folder, in any thread."""
         ...
 
     @property

@@ -128,7 +128,7 @@ class Seat:
         """Begins to write a model and its optimizer, as they are now, into a folder that all seats
         see. One of the files `marks` says when this seat's part is done."""
         arguments = (self._shared(role).snapshot(folder), *marks(folder, self._group.rank))
-        Thread(target=_write, args=arguments, daemon=True).start()
+        Thread(target=write_part, args=arguments, daemon=True).start()
 
     def load_state_shared(self, role: str, folder: Path) -> None:
         """Reads a learner's saved state from a folder."""
@@ -148,7 +148,7 @@ def marks(folder: Path, rank: int) -> tuple[Path, Path]:
     return folder / f"seat-{rank}.written", folder / f"seat-{rank}.failed"
 
 
-def _write(write: Callable[[], None], written: Path, failed: Path) -> None:
+def write_part(write: Callable[[], None], written: Path, failed: Path) -> None:
     try:
         write()
         written.touch()

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,26 +42,23 @@ def snapshot_optimizer(
         if memory := optimizer.state.get(weight):
             tensors[f"{name}.{STEP}"] = memory[STEP].reshape(1)
             tensors |= {f"{name}.{moment}": memory[moment] for moment in MOMENTS}
+    own: dict[str, Tensor] = {}
     offsets: dict[str, dict[str, list[int]]] = {}
-    for name, tensor in list(tensors.items()):
-        whole: Any = tensor
-        shard, offset = tensor, [0] * tensor.dim()
-        if isinstance(tensor, DTensor):
-            [chunk], shard = whole.__create_chunk_list__(), tensor.to_local()
-            offset = list(chunk.offsets)
-        if not shard.numel() or (shard is tensor and group.rank):  # the first seat writes it
-            del tensors[name]
-            continue
-        # An offloaded state is never changed in place: it steps elsewhere.
-        tensors[name] = shard.detach().to("cpu", copy=shard.device.type == device.type)
-        offsets[name] = {"saved_offsets": offset}
+    for name, tensor in tensors.items():
+        sharded: Any = tensor if isinstance(tensor, DTensor) else None
+        shard = tensor if sharded is None else sharded.to_local()
+        if shard.numel() and (sharded is not None or group.rank == 0):
+            # An offloaded state is never changed in place: it steps elsewhere.
+            own[name] = shard.detach().to("cpu", copy=shard.device.type == device.type)
+            chunk = [0] if sharded is None else sharded.__create_chunk_list__()[0].offsets
+            offsets[name] = {"saved_offsets": [*chunk, *[0] * (tensor.dim() - len(chunk))]}
     about = {"DCP_SHARDING_INFO": json.dumps(offsets), "DCP_VERSION": "1.0", "format": "pt"}
 
     def write() -> None:
         folder.mkdir(exist_ok=True)
-        if tensors:
+        if own:
             file = folder / f"shard-{group.rank + 1:05d}-model-00001-of-00001.safetensors"
-            save_file(tensors, file, about)
+            save_file(own, file, about)
 
     return write
 
@@ -84,8 +80,14 @@ def load_optimizer(
         tensors |= {f"{name}.{moment}": torch.zeros_like(weights[name]) for moment in MOMENTS}
     if strange := sorted(known.keys() - tensors.keys()):
         raise ValueError(f"it remembers {strange[0]!r}, which this model does not train")
-    with _failing_plainly():
-        load(tensors, storage_reader=reader, **_among(group))
+    among = None if group.mesh is None else group.mesh.get_group()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # as with one seat
+        try:
+            load(tensors, storage_reader=reader, process_group=among, no_dist=among is None)
+        except CheckpointException as error:
+            [(first, _), *_] = error.failures.values()
+            raise first from None
     optimizer.state.clear()
     for name in remembered:
         memory = {moment: tensors[f"{name}.{moment}"] for moment in MOMENTS}
@@ -94,22 +96,3 @@ def load_optimizer(
         step = tensors[f"{name}.{STEP}"][0].clone().to(device)
         optimizer.state[weights[name]] = {STEP: step} | memory
     return int(tensors[SKIPPED])
-
-
-def _among(group: SeatGroup) -> dict[str, Any]:
-    if group.mesh is None:
-        return {"no_dist": True}
-    return {"process_group": group.mesh.get_group()}
-
-
-@contextmanager
-def _failing_plainly() -> Iterator[None]:
-    """Raises the underlying error of one seat instead of a list of all, and hides the warning about
-    a single seat, which is intended."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        try:
-            yield
-        except CheckpointException as error:
-            [(first, _), *_] = error.failures.values()
-            raise first from None

@@ -398,13 +398,14 @@ class Session:
             prune(self.plan.directory / CHECKPOINTS, kept.keep, kept.every)
 
     def _leave(self, opened: OpenRun) -> None:
-        """Waits for the checkpoint that is being written when a run stops. Its failure is only a
-        warning: the run may stop by another."""
-        if self._writing is None:
-            return
-        self._progress.log("waiting until the last checkpoint is written")
-        try:
-            with opened.stopper.deferred():
-                self._settle(opened)
-        except Exception as error:
-            self._progress.warn(str(error))
+        """Waits for the checkpoint that is being written when a run stops; if it fails, only warns:
+        another error may be what stops the run."""
+        if self._writing is not None:
+            self._progress.log("waiting until the last checkpoint is written")
+            try:
+                with opened.stopper.deferred():
+                    self._settle(opened)
+            except Exception as error:
+                self._progress.warn(str(error))
+        if self.loaded is not None and self.loaded.components.models.lost:
+            self.loaded.components.models.close()

@@ -90,7 +90,8 @@ class LearningPolicy:
     def __init__(self, recipe: Recipe, components: RunComponents, directory: Path | None) -> None:
         """`directory`: where its updates are kept; None: it does not learn."""
         self.recipe = recipe
-        self.exact = recipe.policy.engine.name == EMBEDDED
+        policy = recipe.policy  # a learner elsewhere generates too, with caches of its own
+        self.exact = policy.engine.name == EMBEDDED and policy.learner is None
         self._components = components
         self._directory = directory
         self._judges = components.judges if recipe.reads_scores else JudgePanel({})
