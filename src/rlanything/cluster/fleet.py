@@ -22,8 +22,6 @@ from rlanything.learning.base import Statistics, Updates
 from rlanything.learning.shares import arrange, share
 from rlanything.records import Completion, Sample
 
-POLL_SECONDS = 0.05
-
 
 class SeatsEngine:
     """One model's engines on all seats: every request goes to one of them.
@@ -184,7 +182,7 @@ class SeatModels:
             while not written.exists() and not failed.exists():
                 if not self._seats.alive or time.monotonic() > deadline:
                     raise SeatLost(f"{folder}: a seat died or hung before it was written")
-                time.sleep(POLL_SECONDS)
+                time.sleep(0.05)
             if failed.exists():
                 raise OSError(failed.read_text(encoding="utf-8") or "no reason given")
             written.unlink()

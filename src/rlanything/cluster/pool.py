@@ -39,8 +39,7 @@ class SeatPool(Seats):
             self.close()
             raise
         except BaseException:
-            # A late answer would be mistaken for the answer to the next call. They may be writing a
-            # checkpoint, so they do not end yet.
+            # A late answer would be mistaken for the next call's. They may be writing a checkpoint.
             self.usable = False
             raise
         if failures:

@@ -51,13 +51,10 @@ def pauses(
         how += f"{amount(assumed.disk_bandwidth, 'bytes/s')}, while the next iterations run"
         lines.append(Quantity("writing one checkpoint", writing, "s", how))
         seconds["checkpoint"] = wait = max(0.0, writing - every * iteration)
-        how = (
-            f"{brief(writing)} s, less {every} x {brief(iteration)} s: checkpoints.write_every is "
-        )
-        how += f"{every}, and one is written at a time"
+        how = f"{brief(writing)} s, less {every} x {brief(iteration)} s of iterations "
+        how += f"(checkpoints.write_every={every}): one is written at a time"
         if wait:
             how += f"; {ceil(writing / max(iteration, 1e-9))} would not wait"
-        how += ". Copying to host memory is not counted"
         lines.append(Quantity("waiting for one checkpoint", wait, "s", how))
         count = ceil(recipe.loop.iterations / every)
         how = f"{count - 1} x {brief(wait)} s, and all of the last one"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,10 +188,22 @@ class LanguageModel(ModelText):
     def snapshot(self, keeps: bool = True) -> dict[str, Tensor]:
         """Returns the weights to save, in host memory, where training does not change them. All
         processes with a shard of the model call it; one of them `keeps` them."""
-        kept: dict[str, Tensor] = {}
-        for names, tensor, frozen in full_state(self.network):
-            if keeps:  # a CPU trains in place
-                kept |= dict.fromkeys(names, tensor.to("cpu", copy=not frozen))
+        network = self.network
+        parameters = dict(network.named_parameters(remove_duplicate=False))
+        frozen = {id(weights) for weights in parameters.values() if not weights.requires_grad}
+        left_out, kept = set[int](), dict[str, Tensor]()
+        if has_adapters(network):  # peft saves no frozen weights but those of adapted embeddings
+            ends = (network.get_input_embeddings(), network.get_output_embeddings())
+            adapted: list[Any] = [layer for layer in ends if hasattr(layer, "base_layer")]
+            left_out = frozen - {id(weights) for layer in adapted for weights in layer.parameters()}
+        state: dict[str, Tensor] = network.state_dict()
+        names: dict[int, list[str]] = {}
+        for name, tensor in state.items():
+            names.setdefault(id(parameters.get(name, tensor)), []).append(name)
+        for number, tied in names.items():
+            tensor = full_tensor(state[tied[0]]) if number not in left_out else None
+            if keeps and tensor is not None:  # one at a time saves memory; a CPU trains in place
+                kept |= dict.fromkeys(tied, tensor.to("cpu", copy=number not in frozen))
         return kept
 
     def outline(self) -> LanguageModel:
@@ -315,22 +327,3 @@ def full_tensor(tensor: Tensor) -> Tensor:
     for the same tensors in the same order."""
     sharded: Any = tensor
     return sharded.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-def full_state(network: PreTrainedModel) -> Iterator[tuple[list[str], Tensor, bool]]:
-    """Yields each full tensor to save with its names (tied ones have several), and whether it is
-    frozen, one at a time to save memory."""
-    parameters = dict(network.named_parameters(remove_duplicate=False))
-    frozen = {id(weights) for weights in parameters.values() if not weights.requires_grad}
-    left_out = set[int]()
-    if has_adapters(network):  # peft saves no frozen weights but those of adapted embeddings
-        ends = (network.get_input_embeddings(), network.get_output_embeddings())
-        adapted: list[Any] = [layer for layer in ends if hasattr(layer, "base_layer")]
-        left_out = frozen - {id(weights) for layer in adapted for weights in layer.parameters()}
-    state: dict[str, Tensor] = network.state_dict()
-    names: dict[int, list[str]] = {}
-    for name, tensor in state.items():
-        names.setdefault(id(parameters.get(name, tensor)), []).append(name)
-    for number, alike in names.items():
-        if number not in left_out:
-            yield alike, full_tensor(state[alike[0]]), number in frozen
