@@ -34,9 +34,8 @@ def snapshot_optimizer(
     device: torch.device,
 ) -> Callable[[], None]:
     """Returns a function that writes AdamW's state of named weights, and the number of consecutive
-    skipped updates, as they are now. `device`: where the optimizer steps.
-
-    It is not torch's own `save`, which would block the other threads, and wait for other seats."""
+    skipped updates, as they are now. `device`: where the optimizer steps."""
+    # Not by torch's own `save`, which blocks other threads and waits for other seats.
     tensors = {SKIPPED: torch.tensor([skipped])}
     for name, weight in weights.items():
         if memory := optimizer.state.get(weight):

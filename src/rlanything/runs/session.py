@@ -384,9 +384,8 @@ class Session:
         return record
 
     def _settle(self, opened: OpenRun, waits: bool = True) -> None:
-        """Waits for the checkpoint that is being written, if any, names it in the store, and
-        deletes older ones. `waits`: False returns if it is not complete. Raises `CheckpointError`,
-        `SeatLost`, or a learner's own error if it could not be written."""
+        """Waits for the checkpoint under way, if any (unless `waits` is false), names it in the
+        store, and deletes older ones. Raises what writing it raised."""
         if self._writing is None or not (waits or self._writing[1].done()):
             return
         iteration, write = self._writing
@@ -398,8 +397,7 @@ class Session:
             prune(self.plan.directory / CHECKPOINTS, kept.keep, kept.every)
 
     def _leave(self, opened: OpenRun) -> None:
-        """Waits for the checkpoint that is being written when a run stops; if it fails, only warns:
-        another error may be what stops the run."""
+        """Waits for the checkpoint under way when a run stops, and only warns if it fails."""
         if self._writing is not None:
             self._progress.log("waiting until the last checkpoint is written")
             try:

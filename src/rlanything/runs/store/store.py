@@ -162,8 +162,7 @@ class Store:
     def record_checkpoint(self, iteration: int, name: str) -> None:
         """Writes the name of an iteration's complete checkpoint."""
         with self._writing() as db:
-            named = (name, iteration)
-            db.execute("UPDATE iterations SET checkpoint = ? WHERE iteration = ?", named)
+            db.execute("UPDATE iterations SET checkpoint=? WHERE iteration=?", (name, iteration))
 
     def record_evaluation(self, record: EvaluationRecord) -> None:
         """Writes an evaluation of policy and judge in one transaction."""
