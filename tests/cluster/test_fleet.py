@@ -5,16 +5,18 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlanything.cluster.base import Call
+from rlanything.cluster.base import Call, SeatLost
 from rlanything.cluster.fleet import SeatModels, SeatsEngine, spread_requests
 from rlanything.cluster.models import RoleSource
-from rlanything.cluster.seat import Failed, Seat, answer
+from rlanything.cluster.seat import Failed, Seat, answer, marks, write_part
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.engines import OnStage, unseen
 from rlanything.config.roles import AdapterConfig, PolicyConfig
@@ -61,7 +63,7 @@ class Echoes:
     """Two seats that answer with what they were asked."""
 
     size = 2
-    alive = True
+    alive = usable = True
 
     def __init__(self) -> None:
         self.asked: list[dict[int, Call]] = []
@@ -111,11 +113,50 @@ def test_loading_and_saving_have_a_time_limit_of_their_own(tmp_path: Path) -> No
     limits = {"start_seconds": 1, "load_seconds": 2, "timeout_seconds": 3}
     models = SeatModels(seats, ClusterConfig.model_validate({"seats": 2, **limits}))
     trained = models.trained(RoleSource("policy", PolicyConfig(model="any")))
-    trained.save(tmp_path)
+    trained.snapshot(tmp_path)
     trained.load_state(tmp_path)
     models.served(RoleSource("adapter", AdapterConfig(model="any")))
     assert seats.limits == [2, 2, 2, 2]
     assert trained.learner._seconds == 3
+
+
+def snapshot_on(seats: Echoes, folder: Path, load_seconds: float = 60) -> Callable[[], None]:
+    settings = {"seats": 2, "load_seconds": load_seconds}
+    models = SeatModels(seats, ClusterConfig.model_validate(settings))
+    return models.trained(RoleSource("policy", PolicyConfig(model="any"))).snapshot(folder)
+
+
+def test_a_checkpoint_is_written_when_every_seat_says_so(tmp_path: Path) -> None:
+    written = snapshot_on(seats := Echoes(), tmp_path)
+    assert seats.asked[-1][1].arguments == ("policy", tmp_path)
+    thread = Thread(target=written)
+    thread.start()
+    marks(tmp_path, 1)[0].touch()
+    thread.join(0.2)
+    assert thread.is_alive()
+    marks(tmp_path, 0)[0].touch()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_seat_that_cannot_write_says_why(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise OSError("the disk is full")
+
+    written = snapshot_on(Echoes(), tmp_path)
+    write_part(fail, *marks(tmp_path, 0))
+    with pytest.raises(OSError, match="the disk is full"):
+        written()
+
+
+def test_seats_that_died_or_are_too_slow_write_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(SeatLost, match="a seat died or hung before it was written"):
+        snapshot_on(Echoes(), tmp_path, load_seconds=0.01)()
+    written = snapshot_on(seats := Echoes(), tmp_path)
+    seats.alive = False
+    with pytest.raises(SeatLost, match="a seat died or hung"):
+        written()
 
 
 def test_prompts_that_are_too_long_are_named_by_their_places_among_all():

@@ -126,15 +126,23 @@ def test_seats_that_do_not_wait_for_one_another_are_given_the_time_they_need(
     assert seats.ask(both(Deeds.number), 30) == {0: 0, 1: 1}
 
 
-def test_an_interrupted_call_ends_the_seats_lest_its_answer_be_taken_for_the_next_calls() -> None:
+def test_after_an_interrupted_call_there_is_no_other_but_seats_may_end_what_they_write() -> None:
     def interrupt(samples: int) -> None:
         raise KeyboardInterrupt
 
     seats = LocalSeats(ClusterConfig(seats=2, start_seconds=100), "cpu", 2)
     with pytest.raises(KeyboardInterrupt):
         seats.ask(both(Deeds.count, 3), 30, interrupt)
+    # A late answer would be taken for that of the next call.
     with pytest.raises(SeatLost):
         seats.ask(both(Deeds.number), 30)
+    assert seats.alive
+    os.kill(seats.process_ids[1], signal.SIGKILL)
+    while seats.alive:
+        time.sleep(0.01)
+    processes = seats.process_ids
+    seats.close()
+    assert alive(processes) == []
 
 
 def lost(method: object, *arguments: object, seconds: float = 30) -> tuple[Exception, float]:

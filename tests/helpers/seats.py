@@ -179,7 +179,8 @@ def save_and_go_on(group: SeatGroup, folder: Path) -> Report:
     straight, learner = learner_of(LEARNS, group)
     learner.update(samples(), 0)
     state = remembered(learner)
-    learner.save(folder / f"optimizer of {group.size}")
+    learner.snapshot(folder / f"optimizer of {group.size}")()
+    group.total(0.0)  # a barrier: all have written
     middle = untied()
     full = weights_of(straight)
     with torch.no_grad():
@@ -198,7 +199,8 @@ def state_saved_by(seats: int, group: SeatGroup, folder: Path) -> Report:
     """What a learner remembers that reads what so many seats wrote, and writes it again."""
     _, learner = learner_of(LEARNS, group)
     learner.load(folder / f"optimizer of {seats}")
-    learner.save(folder / f"optimizer of {seats} by {group.size}")
+    learner.snapshot(folder / f"optimizer of {seats} by {group.size}")()
+    group.total(0.0)
     return remembered(learner)
 
 
@@ -209,7 +211,9 @@ def work(group: SeatGroup, folder: Path) -> Report:
     found["resumed"] = save_and_go_on(group, folder)
     for name, case in SAVED.items():
         model, _ = learner_of(case, group)
-        model.save(folder / f"{name} by {group.size}", writes=group.rank == 0)
+        weights = model.snapshot(group.rank == 0)
+        if weights:
+            model.save(folder / f"{name} by {group.size}", weights)
     return found
 
 

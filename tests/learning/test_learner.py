@@ -481,7 +481,7 @@ def test_a_learner_continues_from_its_saved_state(tmp_path: Path, device: str):
     first = Learner(resumed, role())
     for each in (learner, first):
         each.update(in_one_task(samples), seed=0)
-    first.save(tmp_path / "optimizer")
+    first.snapshot(tmp_path / "optimizer")()
     second = Learner(resumed, role())
     second.load(tmp_path / "optimizer")
     for each in (learner, second):
@@ -522,7 +522,7 @@ def test_a_saved_state_that_is_none_is_one_line_and_no_code_runs(
     folder, model = tmp_path / "optimizer", tiny_model()
     learner = Learner(model, role())
     learner.update(in_one_task(random_samples(1)), seed=0)
-    learner.save(folder)
+    learner.snapshot(folder)()
     [file] = folder.iterdir()
     if damage is Path.mkdir:
         file.unlink()

@@ -20,7 +20,7 @@ from rlanything.learning.learner import Learner
 from rlanything.learning.reference import ReferenceModel
 from rlanything.records import Sample
 from rlanything.runs.build import build_components
-from rlanything.runs.checkpoint import save_checkpoint
+from rlanything.runs.checkpoint import begin_checkpoint
 
 PROMPT, RESPONSE = [20, 30, 40], [50, 60, 70]
 
@@ -133,7 +133,7 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
         def to_json(self) -> str:
             return "{}"
 
-    save_checkpoint(tmp_path, 1, cast.trained_models, Pool())  # pyright: ignore[reportArgumentType]
+    begin_checkpoint(tmp_path, 1, cast.trained_models, Pool())()  # pyright: ignore[reportArgumentType]
     resumed = build_components(recipe, domain, tmp_path / "iter-00001")
     completion = given[0][1].completion
     moved = plain_logprobs(model_here(resumed.trained_models["judge"]), completion).tolist()

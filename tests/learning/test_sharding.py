@@ -205,10 +205,10 @@ def test_an_outline_has_no_weights_and_all_that_was_measured() -> None:
 
 
 def test_another_models_optimizer_is_refused_in_one_line(tmp_path: Path) -> None:
-    Learner(tiny_model(), role := TrainedRoleConfig()).save(tmp_path / "nothing")
+    Learner(tiny_model(), role := TrainedRoleConfig()).snapshot(tmp_path / "nothing")()
     learner = Learner(tiny_model(), role)
     learner.update(seats.samples(2), 0)
-    learner.save(tmp_path / "optimizer")
+    learner.snapshot(tmp_path / "optimizer")()
     learner.load(tmp_path / "nothing")
     assert not seats.remembered(Learner(tiny_model(), role))
     other = Learner(tiny_model(kind="llama"), role)

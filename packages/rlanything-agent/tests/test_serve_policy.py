@@ -21,6 +21,7 @@ from helpers.agents import Bridge
 from helpers.command import refused
 from helpers.paths import ROOT
 from rlanything.config.recipe import RecipeError
+from rlanything.engines.shipped import NAMES
 from rlanything.evaluation.intervals import paired_difference
 from rlanything.progress import progress_of
 from rlanything.runs.recovery import last_position
@@ -164,6 +165,31 @@ def test_it_learns_goes_on_and_repeats_bit_for_bit(tmp_path: Path) -> None:
         pass
     with pytest.raises(RecipeError, match="go on with `rlanything serve-policy"):
         Trainer.resume(parts)
+
+
+def test_a_policy_that_learns_elsewhere_is_served_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tinker")
+    from helpers.tinker_service import KEY, tinker_service
+
+    monkeypatch.setenv("TINKER_API_KEY", KEY)
+    monkeypatch.setenv("TINKER_TELEMETRY", "0")
+    out, models = tmp_path / "out", {"tiny/policy": NAMES["nano-guess"] / "policy"}
+    with tinker_service(models) as (_, url):
+        monkeypatch.setenv("RLANYTHING_KEYS", "TINKER_API_KEY@127.0.0.1")
+        learner = f"policy.learner={{name: tinker, url: '{url}'}}"
+        there = (learner, "policy.model=tiny/policy", "policy.lora={rank: 4}")
+        there += ("policy.decoding=free", "policy.temperature=1.0")
+        with served("guess", out, *there) as service:
+            assert not service._policy.exact  # its caches and seeds are the service's
+            play(service, [3, 7, 1, 5])
+            assert service.version == 1
+        with served(str(out), out) as service:
+            play(service, [3, 7, 1, 5, 2, 8, 6, 4], 4)
+            assert service.version == 2
+    saved = [out / f"checkpoints/iter-0000{n}/policy/tinker.json" for n in range(3)]
+    assert [json.loads(file.read_text())["updates"] for file in saved] == [0, 4, 8]  # minibatches
 
 
 class Process:

@@ -71,18 +71,23 @@ def test_a_checkpoint_has_the_planned_bytes(tmp_path: Path) -> None:
         assert written == pytest.approx(lines[f"{role}: checkpoint"], rel=0.05)
 
 
-def test_few_checkpoints_are_advised_where_they_take_long() -> None:
+def test_fewer_checkpoints_are_advised_where_iterations_wait_for_them() -> None:
     plan = planned("loop.iterations=10")
     both = sum(between(plan)[f"{role}: checkpoint"] for role in ("policy", "judge"))
-    assert plan.pauses["checkpoint"] == pytest.approx(2 * both / 1e6)
+    assert between(plan)["writing one checkpoint"] == pytest.approx(2 * both / 1e6)
+    assert between(plan)["snapshot in host memory"] == pytest.approx(both)
     assert between(plan)["checkpoints on disk"] == pytest.approx(3 * both)
-    assert "would take less" not in how(plan, "all checkpoints")
+    assert plan.pauses["checkpoint"] == 0
+    # At the end all of the last one.
+    assert between(plan)["all checkpoints"] == between(plan)["writing one checkpoint"]
+    assert "would not wait" not in how(plan, "waiting for one checkpoint")
     slow = planned("loop.iterations=10", given=("disk_bandwidth=100",))
-    [advised] = [
-        word for word in how(slow, "all checkpoints").split() if word.isdigit() and int(word) > 1
-    ][-1:]
+    iteration = sum(slow.seconds.values())
+    assert slow.pauses["checkpoint"] == pytest.approx(2 * both / 100 - iteration)
+    said = how(slow, "waiting for one checkpoint")
+    [advised] = [word for word in said.split("; ")[1].split() if word.isdigit()]
     fewer = planned(
         "loop.iterations=10", f"checkpoints.write_every={advised}", given=("disk_bandwidth=100",)
     )
-    assert "would take less" not in how(fewer, "all checkpoints")
+    assert fewer.pauses["checkpoint"] == 0
     assert between(fewer)["all checkpoints"] < between(slow)["all checkpoints"]

@@ -486,6 +486,35 @@ def test_what_an_endpoint_answers_is_counted_in_tokens_alone(recipe):
     assert "judge: prefilled" not in found
 
 
+def test_a_learner_elsewhere_holds_its_model_and_needs_no_memory_here(recipe):
+    there = {"model": "org/large", "learner": "tinker", "lora": {}, "decoding": "free"}
+    policy = PolicyConfig.model_validate({**there, "temperature": 1.0})
+    apart = recipe.model_copy(update={"cluster": recipe.cluster.model_copy(update={"seats": 1})})
+    plan = make_plan(apart.with_role("policy", policy), "l4", 1, ["environment_seconds=0"])
+    found = figures(plan)
+    assert found["policy"].how == "org/large at the learner tinker, which holds it: no memory here"
+    assert "Memory: policy/total" not in found
+    assert "policy: checkpoint" not in found
+    for phase in ("rollouts", "policy update"):
+        assert found[phase].value is None
+        assert found[phase].how == "at the learner tinker, whose speed is not known"
+    assert found["policy: sample tokens"].value
+    assert "policy" not in found["Memory: each device/l4 0"].how
+    shared = AdapterConfig(model="policy", max_tokens=recipe.adapter.max_tokens)
+    both = make_plan(apart.with_role("policy", policy).with_role("adapter", shared), "l4", 1)
+    assert figures(both)["proposals"].value is None
+
+
+def test_a_checkpoint_is_in_the_memory_of_a_cpu_until_it_is_written(recipe):
+    one = recipe.model_copy(update={"cluster": recipe.cluster.model_copy(update={"seats": 1})})
+    given = ["environment_seconds=0"]
+    here, there = make_plan(one, "cpu", 1, given), make_plan(one, "l4", 1, given)
+    for role in ("policy", "judge"):
+        kept = figures(here)[f"Memory: {role}/snapshot"].value
+        assert kept == figures(here)[f"{role}: checkpoint"].value == 3 * 4 * NANO.parameters
+        assert f"Memory: {role}/snapshot" not in figures(there)
+
+
 def test_a_policy_at_an_endpoint_is_refused_as_train_refuses_it(recipe):
     there = {
         "model": "some/model",

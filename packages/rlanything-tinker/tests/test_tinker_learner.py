@@ -105,7 +105,8 @@ def test_a_saved_state_goes_on_as_if_it_had_never_stopped(
     service, url = serving
     model = load(url)
     model.learner.update(samples, 0)
-    model.save(tmp_path / "policy")
+    (tmp_path / "policy").mkdir()
+    model.snapshot(tmp_path / "policy")()
     unbroken = model.learner.update(samples, 1)
     config = role(url)
     assert config.learner is not None

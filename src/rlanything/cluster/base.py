@@ -53,9 +53,11 @@ class Seats(Protocol):
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether they are still running."""
+        """Whether all are still running, as far as this is known without a call."""
         ...
 
+    usable: bool
+    """Whether they take calls: not after an interrupted one, nor after their end."""
     on_stage: OnStage
     """Called with the stages of starting that the seats report."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 import cloudpickle
 
-from rlanything.cluster.base import Call, Seats
+from rlanything.cluster.base import Call, SeatLost, Seats
 from rlanything.cluster.models import RoleSource
-from rlanything.cluster.seat import Seat
+from rlanything.cluster.seat import Seat, marks
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything.engines.base import Request, Sampling
@@ -123,8 +124,8 @@ class TrainedOnSeats(ServedOnSeats):
     """A model that learns on all seats."""
 
     learner: SeatsLearner
-    save: Callable[[Path], None]
-    """Writes the model in Hugging Face format, and the learners' state next to it."""
+    snapshot: Callable[[Path], Callable[[], None]]
+    """Has the seats begin to write, and returns a function that waits until they have."""
     load_state: Callable[[Path], None]
     """Reads the learners' state from the folder of their model."""
 
@@ -139,7 +140,7 @@ class SeatModels:
     @property
     def lost(self) -> bool:
         """Whether the seats have ended."""
-        return not self._seats.alive
+        return not self._seats.usable
 
     def trained(self, source: RoleSource) -> TrainedOnSeats:
         """Loads a model that learns, one shard per seat. Raises the errors of `load_trained`."""
@@ -147,8 +148,10 @@ class SeatModels:
         assert isinstance(role, TrainedRoleConfig)
         seconds = self._config.timeout_seconds
 
-        def save(folder: Path) -> None:
+        def snapshot(folder: Path) -> Callable[[], None]:
+            deadline = time.monotonic() + self._config.load_seconds
             self._on_all(Call(Seat.save_shared, (name, folder)), self._config.load_seconds)
+            return lambda: self._wait_for_files(folder, deadline)
 
         def load_state(folder: Path) -> None:
             call = Call(Seat.load_state_shared, (name, folder))
@@ -160,7 +163,7 @@ class SeatModels:
         )
         engine = SeatsEngine(self._seats, name, role.timeout_seconds)
         learner = SeatsLearner(self._seats, name, role, seconds)
-        return TrainedOnSeats(text, engine, learner, save, load_state)
+        return TrainedOnSeats(text, engine, learner, snapshot, load_state)
 
     def served(self, source: RoleSource) -> ServedOnSeats:
         """Loads a full copy of a model on every seat. Raises the errors of `load_served`."""
@@ -171,6 +174,18 @@ class SeatModels:
     def close(self) -> None:
         """Ends the seats."""
         self._seats.close()
+
+    def _wait_for_files(self, folder: Path, deadline: float) -> None:
+        """Waits until all seats have written their parts of a checkpoint, while another thread uses
+        them. Raises OSError if one could not, `SeatLost` if one dies or is too slow."""
+        for written, failed in (marks(folder, rank) for rank in range(self._seats.size)):
+            while not written.exists() and not failed.exists():
+                if not self._seats.alive or time.monotonic() > deadline:
+                    raise SeatLost(f"{folder}: a seat died or hung before it was written")
+                time.sleep(0.05)
+            if failed.exists():
+                raise OSError(failed.read_text(encoding="utf-8") or "no reason given")
+            written.unlink()
 
     def _on_all(self, call: Call, seconds: float) -> Any:
         """Makes the same call on all seats and returns the first seat's result."""

@@ -58,13 +58,14 @@ class LocalSeats(SeatPool):
         return [process.id for process in self._seats]
 
     def close(self) -> None:
+        self.usable = False
         for process in self._seats:
             process.kill()
         self._meeting.cleanup()
 
     @property
     def alive(self) -> bool:
-        return self._seats[0].kill.alive
+        return all(process.running for process in self._seats)
 
     def _post(self, messages: Mapping[int, Any], seconds: float) -> None:
         for number, message in messages.items():

@@ -59,6 +59,8 @@ class TrainedModel(ServedModel):
 
     learning: LanguageModel
     """The model whose weights the learner updates."""
+    outline: LanguageModel
+    """Its outline, with which another thread writes its weights."""
     learner: Learner
     group: SeatGroup
     offload: bool
@@ -76,17 +78,24 @@ class TrainedModel(ServedModel):
             self.learner.offload()
         return statistics
 
-    def save(self, folder: Path) -> None:
-        """Writes the model in Hugging Face format, and the learners' state next to it."""
-        self.learning.save(folder, writes=self.group.rank == 0)
-        # A barrier: the first seat has made the folder that all write into.
-        self.group.total(0.0)
+    def snapshot(self, folder: Path) -> Callable[[], None]:
+        """Returns a function that writes the model in Hugging Face format into an existing folder,
+        and the learner's state next to it, as they are now. Another thread may call it."""
         if not folder.is_dir():
             raise ModelError(
                 f"{folder} is not there on {socket.gethostname()}: the run directory must be on a "
                 "file system that all machines see"
             )
-        self.learner.save(folder / OPTIMIZER)
+        first = self.group.rank == 0
+        weights = self.learning.snapshot(keeps=first)
+        write_state = self.learner.snapshot(folder / OPTIMIZER)
+
+        def write() -> None:
+            if first:
+                self.outline.save(folder, weights)
+            write_state()
+
+        return write
 
     def load_state(self, folder: Path) -> None:
         """Reads the learners' state from the folder of their model. Raises `ModelError`."""
@@ -137,10 +146,11 @@ def load_trained(
         shown(f"{source.name}: sharding the model, and copying it for each seat's engine", 0.0)
     # The engine needs a full copy; the learner is about to shard its own.
     model = learning if group.mesh is None else _copy(learning, group)
+    outline = learning.outline()  # not later: shards cannot be copied
     # Build the learner first: rejecting a model is cheaper than starting an engine.
     learner = Learner(learning, role, reference, group)
     engine = build_engine(model, source.role, source.name, on_stage)
-    return TrainedModel(model, engine, learning, learner, group, offload)
+    return TrainedModel(model, engine, learning, outline, learner, group, offload)
 
 
 def load_served(source: RoleSource, on_stage: OnStage = unseen) -> ServedModel:

@@ -16,6 +16,7 @@ from rlanything.config.engines import OnStage, unseen
 class SeatPool(Seats):
     """Base class of seats; a launcher says how messages reach them."""
 
+    usable = True
     grace_seconds = 5.0
     """Grace period for other seats to finish a call that failed on one of them."""
     on_stage: OnStage = staticmethod(unseen)
@@ -27,16 +28,19 @@ class SeatPool(Seats):
         seconds: float,
         on_progress: Callable[[int], None] | None = None,
     ) -> dict[int, Any]:
-        if not self.alive:
+        if not self.usable:
             raise SeatLost("the seats have ended")
         apart = all(call.apart for call in calls.values())
         try:
             with self._translating_losses():
                 self._post(calls, seconds)
                 results, failures = self._gather(set(calls), seconds, on_progress, apart)
-        except BaseException:
-            # A late answer would be mistaken for the answer to the next call.
+        except SeatLost:
             self.close()
+            raise
+        except BaseException:
+            # A late answer would be mistaken for the next call's. They may be writing a checkpoint.
+            self.usable = False
             raise
         if failures:
             raise failures[min(failures)]

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import cloudpickle
@@ -124,8 +125,10 @@ class Seat:
         return self._shared(role).learn(minibatches, lambda n: self._report(SamplesDone(n)))
 
     def save_shared(self, role: str, folder: Path) -> None:
-        """Writes a model and its optimizer into a folder that all seats see."""
-        self._shared(role).save(folder)
+        """Begins to write a model and its optimizer, as they are now, into a folder that all seats
+        see. One of the files `marks` says when this seat's part is done."""
+        arguments = (self._shared(role).snapshot(folder), *marks(folder, self._group.rank))
+        Thread(target=write_part, args=arguments, daemon=True).start()
 
     def load_state_shared(self, role: str, folder: Path) -> None:
         """Reads a learner's saved state from a folder."""
@@ -138,6 +141,19 @@ class Seat:
         model = self._models[role]
         assert isinstance(model, TrainedModel)
         return model
+
+
+def marks(folder: Path, rank: int) -> tuple[Path, Path]:
+    """Returns the files that say that a seat wrote its part into a folder, or why it could not."""
+    return folder / f"seat-{rank}.written", folder / f"seat-{rank}.failed"
+
+
+def write_part(write: Callable[[], None], written: Path, failed: Path) -> None:
+    try:
+        write()
+        written.touch()
+    except Exception as error:
+        failed.write_text(str(error), encoding="utf-8")
 
 
 def serve(channel: Channel) -> None:

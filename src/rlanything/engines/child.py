@@ -48,6 +48,10 @@ class Child:
         self.kill = weakref.finalize(self, _end, self._process, self.channel)
         """Ends the process; further calls do nothing."""
 
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
     def last_words(self) -> str:
         """Returns its exit status and its last line of output."""
         try:

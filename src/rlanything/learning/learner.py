@@ -19,7 +19,7 @@ from rlanything.learning.base import Statistics
 from rlanything.learning.objective import Objective
 from rlanything.learning.recomputing import recomputable_layers, recomputed
 from rlanything.learning.reference import ReferenceModel
-from rlanything.learning.saving import load_optimizer, save_optimizer
+from rlanything.learning.saving import load_optimizer, snapshot_optimizer
 from rlanything.learning.scorer import TokenScorer
 from rlanything.learning.sharding import SINGLE, SeatGroup, move
 from rlanything.learning.shares import Minibatch, Pass, arrange, share
@@ -199,9 +199,11 @@ class Learner:
         own = [] if self._group.mesh is None else [self._scorer, self._reference_scorer]
         move(own, self._optimizer, device)
 
-    def save(self, folder: Path) -> None:
-        """Writes all state of the next update except the weights into a folder."""
-        save_optimizer(folder, self._weights, self._optimizer, self._skipped_in_a_row, self._group)
+    def snapshot(self, folder: Path) -> Callable[[], None]:
+        """Returns a function that writes into a folder, as it is now, all state of the next update
+        except the weights."""
+        state = (self._weights, self._optimizer, self._skipped_in_a_row)
+        return snapshot_optimizer(folder, *state, self._group, self._device)
 
     def load(self, folder: Path) -> None:
         """Continues from another learner's saved state, with any number of seats. Raises

@@ -1,8 +1,8 @@
 """Checkpoints: models in Hugging Face format, optimizers and the pool; written atomically.
 
-A checkpoint is written to a temporary folder, synced to disk, and renamed; its manifest has the
-SHA-256 of every file. Random numbers derive from the run's seed and the iteration: there is no
-other state."""
+A snapshot in host memory is written to a temporary folder, synced to disk, and renamed; its
+manifest has the SHA-256 of every file. Random numbers derive from the run's seed and the iteration:
+there is no other state."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
@@ -23,6 +23,9 @@ from rlanything.algorithm.curriculum import Pool
 from rlanything.config.yaml import visible
 from rlanything.runs.directory import sync
 from rlanything.runs.paths import path_fault
+
+if TYPE_CHECKING:  # which imports torch
+    from rlanything.cluster.open import Trained
 
 MANIFEST = "manifest.json"
 POOL = "pool.json"
@@ -36,55 +39,62 @@ class CheckpointError(ValueError):
     """A checkpoint cannot be written or used; the message is one line with the remedy."""
 
 
-class CheckpointedModel(Protocol):
-    """A trained model, local or remote."""
-
-    @property
-    def save(self) -> Callable[[Path], None]:
-        """Returns a function that writes the model and the learner's state into a folder."""
-        ...
-
-
 def checkpoint_name(iteration: int) -> str:
     return f"iter-{iteration:05d}"
 
 
-def save_checkpoint(
-    folder: Path,
-    iteration: int,
-    roles: Mapping[str, CheckpointedModel],
-    pool: Pool | None,
-) -> str:
-    """Writes `folder/iter-NNNNN` and returns its name; `pool`: None without tasks. An existing one
-    is replaced: it is from an interrupted run left. Raises `CheckpointError` if writing fails."""
+def begin_checkpoint(
+    folder: Path, iteration: int, roles: Mapping[str, Trained], pool: Pool | None
+) -> Callable[[], str]:
+    """Takes a snapshot, and returns a function that writes it as `folder/iter-NNNNN` and returns
+    that name; another thread may call it. `pool`: None without tasks. An existing checkpoint is
+    replaced: it is from an interrupted run left. Both raise `CheckpointError`."""
     name = checkpoint_name(iteration)
     partial, place = folder / f".{name}.partial", folder / name
-    try:
+    writes: list[Callable[[], None]] = []
+    with _failing(partial, place):
         folder.mkdir(exist_ok=True)
         _delete(partial)
         partial.mkdir()
         for role, trained in roles.items():
-            trained.save(partial / role)
+            (partial / role).mkdir()
+            writes.append(trained.snapshot(partial / role))
         if pool is not None:
             (partial / POOL).write_text(pool.to_json(), encoding="utf-8")
-        files = sorted(name for name, _ in _contents(partial))
-        with ThreadPoolExecutor() as threads:
-            digests = threads.map(_digest, [partial / file for file in files])
-            manifest = {"iteration": iteration, "sha256": dict(zip(files, digests, strict=True))}
-            (partial / MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-            list(threads.map(sync, [partial / file for file in [*files, MANIFEST]]))
-        for part in {partial, *((partial / file).parent for file in files)}:
-            sync(part)
-        _delete(place)
-        os.replace(partial, place)
-        sync(folder)
-    # torch and safetensors wrap the system's error in their own.
-    except (OSError, RuntimeError, SafetensorError) as error:
+
+    def write() -> str:
+        with _failing(partial, place):
+            while writes:
+                writes.pop(0)()  # frees its part of the snapshot
+            files = sorted(name for name, _ in _contents(partial))
+            with ThreadPoolExecutor() as threads:
+                digests = threads.map(_digest, [partial / file for file in files])
+                named = {"iteration": iteration, "sha256": dict(zip(files, digests, strict=True))}
+                (partial / MANIFEST).write_text(json.dumps(named, indent=1), encoding="utf-8")
+                list(threads.map(sync, [partial / file for file in [*files, MANIFEST]]))
+            for part in {partial, *((partial / file).parent for file in files)}:
+                sync(part)
+            _delete(place)
+            os.replace(partial, place)
+            sync(folder)
+        return name
+
+    return write
+
+
+@contextmanager
+def _failing(partial: Path, place: Path) -> Iterator[None]:
+    """Deletes an unfinished checkpoint after an error. Raises the system's as `CheckpointError`."""
+    try:
+        yield
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise CheckpointError(
-            f"{place}: cannot be written ({_reason(error)}); free space there, then resume"
-        ) from error
-    return name
+        # torch and safetensors wrap the system's error in their own.
+        if isinstance(error, OSError | RuntimeError | SafetensorError):
+            raise CheckpointError(
+                f"{place}: cannot be written ({_reason(error)}); free space there, then resume"
+            ) from error
+        raise
 
 
 def problems(checkpoint: Path) -> list[str]:

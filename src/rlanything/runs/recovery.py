@@ -61,19 +61,22 @@ def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Positi
     """Finds the newest iteration whose checkpoint is intact, and deletes everything later.
 
     An iteration counts once the store has committed it: a newer checkpoint belongs to an iteration
-    that was not finished. Raises `CheckpointError` if checkpoints were written, but none is
-    intact."""
+    that was not finished. The store may be ahead of the checkpoints, and may not name the last one
+    yet. Raises `CheckpointError` if checkpoints were written, but none is intact."""
     last = store.last_iteration()
     committed = last[0] if last else 0
     position = last_position(directory, say, committed)
     folder = run_path(directory, CHECKPOINTS)
     written = store.query("SELECT 1 FROM iterations WHERE checkpoint != '' LIMIT 1")
-    if written and position.checkpoint is None:
+    there = any(number <= committed for number in saved_iterations(folder))
+    if (written or there) and position.checkpoint is None:
         raise CheckpointError(
             f"{folder}: none of its checkpoints is intact, so the run cannot continue from "
             f"iteration {committed}; restore them from a copy, or train again in another directory"
         )
     store.forget_after(position.iteration)
+    if position.checkpoint is not None:
+        store.record_checkpoint(position.iteration, position.checkpoint.name)
     forget(folder, [number for number in saved_iterations(folder) if number > position.iteration])
     return position
 

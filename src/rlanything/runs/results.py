@@ -43,7 +43,8 @@ class IterationRecord:
     distance: Callable[[str, str], float] | None = None
     """Cosine distance of two sentences; None without the extra `drift`."""
     checkpoint: str = ""
-    """Name of the checkpoint; empty: none was written."""
+    """Name of the checkpoint; empty: none is written. It is complete by the end of the next
+    iteration that writes one, or of the run."""
     finished: str = ""
     """Time at which it was finished, in ISO 8601."""
     metrics: Numbers = field(default_factory=dict)

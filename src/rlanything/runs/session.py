@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from rlanything.rollout.episodes import faults
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.baseline import take_baseline
 from rlanything.runs.build import RunComponents, build_components, new_pool, pool_worlds
-from rlanything.runs.checkpoint import load_pool, save_checkpoint
+from rlanything.runs.checkpoint import begin_checkpoint, checkpoint_name, load_pool, prune
 from rlanything.runs.directory import change_recipe, create_run, explain, find_holder, now, run_lock
 from rlanything.runs.evaluator import Evaluator
 from rlanything.runs.metrics.measuring import Meter, read
@@ -109,6 +110,8 @@ class Session:
         """The closing lines; None before the run is finished."""
         self._loop: Loop | None = None
         """The loop that iterates, while the run is under way."""
+        self._writing: tuple[int, Future[str]] | None = None
+        """The checkpoint that is being written, by its iteration."""
         self._progress = progress
         self._created = plan.resumed
         if not plan.resumed:
@@ -192,6 +195,9 @@ class Session:
     def _recover(self, store: Store) -> None:
         """Goes back to the last complete iteration, on disk, in the store and in memory."""
         plan, log = self.plan, self._progress.log
+        if self._writing is not None:  # its seats are lost
+            wait([self._writing[1]])
+            self._writing = None
         position = recover(plan.directory, store, log)
         loaded = self._load(position, labels=0 not in store.evaluated_iterations())
         done = position.iteration
@@ -242,6 +248,7 @@ class Session:
             self.opened = OpenRun(
                 begun, stopper, store, reporter, track, environments, meter, embedder
             )
+            stack.callback(self._leave, self.opened)
             try:
                 yield from self._iterations(self.opened)
             finally:
@@ -276,6 +283,7 @@ class Session:
             if done < total:
                 progress.log(LEGEND)
             for iteration in range(done + 1, total + 1):
+                self._settle(opened, waits=False)
                 result = loop.iterate(iteration)
                 check_played(result, opened.store, total)
                 seconds = (time.perf_counter() - begun) / (iteration - done)
@@ -286,6 +294,7 @@ class Session:
                 retain(self.plan.directory, opened.store, recipe, iteration)
                 self._report(opened)
                 yield record
+        self._settle(opened)
         seconds = time.perf_counter() - opened.begun
         lines = closing_lines(self.plan.directory, opened.store, recipe, loaded.pool, seconds)
         opened.store.describe({"closing": json.dumps(lines), "finished": now()})
@@ -335,17 +344,18 @@ class Session:
     def _keep(
         self, result: IterationResult, seconds_left: float, opened: OpenRun, loaded: LoadedRun
     ) -> IterationRecord:
-        """Writes the checkpoint if it is due, then one transaction that names it. Returns what was
-        kept."""
+        """Takes the snapshot of a checkpoint if it is due, keeps the iteration in one transaction,
+        and begins to write. Returns what was kept."""
         recipe, iteration, progress = self.plan.recipe, result.number, self._progress
         components, pool, store = loaded.components, loaded.pool, opened.store
         judged = [judged for group in result.groups for judged in group.judged]
         labels = oracle_labels(loaded.domain, [one.trajectory for one in judged])
-        checkpoint = ""
+        write = None
         if iteration % recipe.checkpoints.write_every == 0 or iteration >= recipe.loop.iterations:
+            self._settle(opened)
             with progress.phase("checkpoint", 1, "checkpoint"):
                 models, folder = components.trained_models, self.plan.directory / CHECKPOINTS
-                checkpoint = save_checkpoint(folder, iteration, models, pool)
+                write = begin_checkpoint(folder, iteration, models, pool)
         record = opened.meter.measure(
             IterationRecord(
                 result=result,
@@ -358,12 +368,14 @@ class Session:
                 # The store's own seconds are counted with the next iteration's.
                 seconds=progress.pop_seconds(),
                 distance=opened.embedder.distance if opened.embedder else None,
-                checkpoint=checkpoint,
                 finished=now(),
             )
         )
         with progress.phase("store", 1, "transaction"):
             store.record_iteration(record)
+        if write is not None:  # after that: a complete checkpoint is of an iteration in the store
+            self._writing = iteration, ThreadPoolExecutor(1, "checkpoint").submit(write)
+            record = replace(record, checkpoint=checkpoint_name(iteration))
         opened.track(iteration, record.metrics)
         progress.log(iteration_line(record, recipe.loop.iterations, seconds_left))
         for fault in faults(result.failures, result.crashes):
@@ -372,3 +384,28 @@ class Session:
             if warned.iteration == iteration:
                 progress.warn(warned.line())
         return record
+
+    def _settle(self, opened: OpenRun, waits: bool = True) -> None:
+        """Waits for the checkpoint under way, if any (unless `waits` is false), names it in the
+        store, and deletes older ones. Raises what writing it raised."""
+        if self._writing is None or not (waits or self._writing[1].done()):
+            return
+        iteration, write = self._writing
+        with self._progress.phase("checkpoint", 1, "checkpoint"):
+            wait([write])
+        self._writing, kept = None, self.plan.recipe.checkpoints
+        with opened.stopper.deferred():
+            opened.store.record_checkpoint(iteration, write.result())
+            prune(self.plan.directory / CHECKPOINTS, kept.keep, kept.every)
+
+    def _leave(self, opened: OpenRun) -> None:
+        """Waits for the checkpoint under way when a run stops, and only warns if it fails."""
+        if self._writing is not None:
+            self._progress.log("waiting until the last checkpoint is written")
+            try:
+                with opened.stopper.deferred():
+                    self._settle(opened)
+            except Exception as error:
+                self._progress.warn(str(error))
+        if self.loaded is not None and self.loaded.components.models.lost:
+            self.loaded.components.models.close()

@@ -50,13 +50,13 @@ class Stopper:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """A signal that arrives inside raises `Stopped` at the end."""
-        self._deferring = True
+        """A signal that arrives inside raises `Stopped` at the end, of the outermost of several."""
+        before, self._deferring = self._deferring, True
         try:
             yield
         finally:
-            self._deferring = False
-        if self._pending is not None:
+            self._deferring = before
+        if self._pending is not None and not before:
             raise Stopped(self._pending)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -18,7 +18,7 @@ from rlanything.progress import Progress
 from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.base import Judge
 from rlanything.runs.build import build_judge, trained_source
-from rlanything.runs.checkpoint import prune, save_checkpoint
+from rlanything.runs.checkpoint import begin_checkpoint, prune
 from rlanything.runs.directory import (
     allowed_changes,
     create_run,
@@ -57,7 +57,7 @@ class LearningJudgeRun:
     def save(self) -> None:
         """Writes the checkpoint of the last update."""
         folder = run_path(self.directory, CHECKPOINTS)
-        save_checkpoint(folder, self.updates, {self.role: self.trained}, None)
+        begin_checkpoint(folder, self.updates, {self.role: self.trained}, None)()
 
 
 @contextmanager

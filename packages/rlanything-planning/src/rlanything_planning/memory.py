@@ -117,6 +117,17 @@ def whole_copy(model: Architecture, role: RoleConfig, cpu: bool) -> MemoryPart:
     return MemoryPart("engine's copy", every * size, how, _narrower(size, "a smaller model"))
 
 
+def snapshot(model: Architecture, role: TrainedRoleConfig, seats: int = 1) -> MemoryPart:
+    """Returns the host memory of a checkpoint while it is written, at the first seat: weights in
+    float32, of the adapters alone if there are any, and two moments of its shard of what trains."""
+    weights = model.adapters or model.parameters + model.tower
+    trained = model.adapters or model.parameters + model.tower * role.train_vision
+    how = f"{weights:,} parameters x {FLOAT32} B, and two moments of {trained:,} that train"
+    how += f" / {seats} seats" if seats > 1 else ""
+    total = (weights + 2 * trained / seats) * FLOAT32
+    return MemoryPart("snapshot", total, how, _lora_or(model, "a smaller model"))
+
+
 def _lora_or(model: Architecture, remedy: str) -> str:
     return remedy if model.adapters else f"lora, or {remedy}"
 
@@ -193,6 +204,8 @@ def role_memory(work: RoleWorkload, model: Architecture, cpu: bool, seats: int) 
     always = held(model, role, learned is not None, seats)
     if sharded:
         always.append(whole_copy(model, role, cpu))
+    if cpu and learned is not None and isinstance(role, TrainedRoleConfig):
+        always.append(snapshot(model, role, seats))
     parts = [*always, *passing, *generating]
     lines = [Quantity(part.name, part.bytes, "bytes", part.how) for part in parts]
     bound, speaking, learning = map(_sum, (always, generating, passing))

@@ -9,13 +9,10 @@ from rlanything.config.recipe import Recipe
 from rlanything.config.roles import TrainedRoleConfig
 from rlanything_planning.architecture import Architecture
 from rlanything_planning.assumptions import Assumptions
-from rlanything_planning.memory import FLOAT32
+from rlanything_planning.memory import snapshot
 from rlanything_planning.report import PlanSection, Quantity, amount, brief
 from rlanything_planning.seconds import Local, acting_workers, generation
-from rlanything_planning.workload import evaluation_workloads
-
-SAVING_SHARE = 0.1
-"""Share of a run's time above which the plan advises to write fewer checkpoints."""
+from rlanything_planning.workload import elsewhere, evaluation_workloads
 
 
 def pauses(
@@ -26,8 +23,8 @@ def pauses(
     seats: int,
     iteration: float,
 ) -> tuple[dict[str, float], PlanSection]:
-    """Returns the seconds of an evaluation and of a checkpoint, and the calculation; `iteration`:
-    seconds of one iteration."""
+    """Returns the seconds of an evaluation and of waiting for a checkpoint's file, and the
+    calculation; `iteration`: seconds of one iteration."""
     lines: list[Quantity] = []
     seconds = dict[str, float]()
     if recipe.evaluation.episodes:
@@ -42,20 +39,26 @@ def pauses(
     written, every = 0.0, recipe.checkpoints.write_every
     for name, role in recipe.roles.items():
         if name in models and isinstance(role, TrainedRoleConfig) and role.trains:
-            size, how = _saved(models[name], role)
-            written += size
-            lines.append(Quantity(f"{name}: checkpoint", size, "bytes", how))
+            saved = snapshot(models[name], role)
+            written += saved.bytes
+            lines.append(Quantity(f"{name}: checkpoint", saved.bytes, "bytes", saved.how))
     if written:
-        seconds["checkpoint"] = 2 * written / assumed.disk_bandwidth
+        how = "all of it, until it is written; of several machines the first has the weights, and "
+        how += "each the moments of its seats"
+        lines.append(Quantity("snapshot in host memory", written, "bytes", how))
+        writing = 2 * written / assumed.disk_bandwidth
         how = f"{amount(written, 'bytes')} written, and read for its checksums, at "
-        how += f"{amount(assumed.disk_bandwidth, 'bytes/s')}; no seat computes meanwhile"
-        lines.append(Quantity("one checkpoint", seconds["checkpoint"], "s", how))
-        least = ceil(seconds["checkpoint"] / max(iteration * SAVING_SHARE, 1e-9))
+        how += f"{amount(assumed.disk_bandwidth, 'bytes/s')}, while the next iterations run"
+        lines.append(Quantity("writing one checkpoint", writing, "s", how))
+        seconds["checkpoint"] = wait = max(0.0, writing - every * iteration)
+        how = f"{brief(writing)} s, less {every} x {brief(iteration)} s of iterations "
+        how += f"(checkpoints.write_every={every}): one is written at a time"
+        if wait:
+            how += f"; {ceil(writing / max(iteration, 1e-9))} would not wait"
+        lines.append(Quantity("waiting for one checkpoint", wait, "s", how))
         count = ceil(recipe.loop.iterations / every)
-        how = f"{count} x {brief(seconds['checkpoint'])} s: checkpoints.write_every is {every}"
-        if least > every:
-            how += f", {least} would take less than a tenth of the time"
-        lines.append(Quantity("all checkpoints", count * seconds["checkpoint"], "s", how))
+        how = f"{count - 1} x {brief(wait)} s, and all of the last one"
+        lines.append(Quantity("all checkpoints", (count - 1) * wait + writing, "s", how))
         kept = recipe.checkpoints.keep + 1
         how = f"checkpoints.keep={kept - 1}, and the one that is being written"
         lines.append(Quantity("checkpoints on disk", kept * written, "bytes", how))
@@ -79,7 +82,7 @@ def _evaluation(
     """Yields the seconds of one evaluation by role."""
     for work in evaluation_workloads(recipe, assumed):
         if work.name not in local:
-            how = "at an endpoint, whose speed is not known"
+            how = f"at {elsewhere(work.role) or 'another role'}, whose speed is not known"
             yield Quantity(f"evaluation: {work.name}", None, "s", how)
             continue
         parts = generation(work, *local[work.name])
@@ -90,12 +93,3 @@ def _evaluation(
             yield Quantity(f"evaluation: {work.name}", seconds + played, "s", f"{how} rollouts")
         else:
             yield Quantity(f"evaluation: {work.name}", seconds, "s", f"{how} judgements")
-
-
-def _saved(model: Architecture, role: TrainedRoleConfig) -> tuple[float, str]:
-    """Returns the bytes of a role's checkpoint: weights in float32, of the adapters alone if there
-    are any, and two moments of what trains."""
-    weights = model.adapters or model.parameters + model.tower
-    trained = model.adapters or model.parameters + model.tower * role.train_vision
-    how = f"{weights:,} parameters x {FLOAT32} B, and two moments of {trained:,} that train"
-    return (weights + 2 * trained) * FLOAT32, how

@@ -22,7 +22,7 @@ from rlanything_planning.seconds import (
     seconds_of_phases,
 )
 from rlanything_planning.traffic import traffic
-from rlanything_planning.workload import RoleWorkload, task_count, workloads
+from rlanything_planning.workload import RoleWorkload, elsewhere, task_count, workloads
 
 
 def make_plan(
@@ -99,11 +99,12 @@ def _models(recipe: Recipe, shared: str | None) -> tuple[dict[str, Architecture]
     for name, role in recipe.roles.items():
         if isinstance(role, JudgeConfig) and not role.by_model:
             continue
-        if role.remote:
-            how = f"{role.model} at an endpoint: not in this process, no memory here"
+        if holder := elsewhere(role):
+            how = f"{role.model} at {holder}, which holds it: no memory here"
             lines.append(Quantity(name, None, "parameters", how))
         elif name == recipe.rewriting and shared is not None:
-            models[name] = models[shared]
+            if shared in models:
+                models[name] = models[shared]
             how = f"the {shared}'s model and engine: no memory of its own"
             lines.append(Quantity(name, None, "", how))
         else:
@@ -132,7 +133,7 @@ def _tokens(recipe: Recipe, assumed: Assumptions, roles: list[RoleWorkload]) -> 
         if work.images:
             how = f"{work.images:.3g} x {brief(work.image_tokens)} tokens in each prompt"
             yield Quantity(f"{name}: screenshots", work.shown, "", how)
-        if not work.role.remote:
+        if elsewhere(work.role) is None:
             how = f"what is new in the prompts: 1 in {work.prompt_tokens / max(prefilled, 1):.1f}"
             yield Quantity(f"{name}: prefilled", prefilled, "tokens", how)
         how = f"{work.answers:,.0f} answers x {brief(work.answer_tokens)}"

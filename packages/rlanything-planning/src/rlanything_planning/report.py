@@ -42,7 +42,7 @@ class Plan:
     sections: tuple[PlanSection, ...]
     seconds: dict[str, float]
     pauses: dict[str, float]
-    """Seconds of one evaluation and of one checkpoint."""
+    """Seconds of one evaluation, and of waiting for one checkpoint to be written."""
     caveat: str
     """Reliability of the seconds."""
 

@@ -18,7 +18,7 @@ from rlanything.openmp import cores
 from rlanything_planning.architecture import Architecture, random_layer
 from rlanything_planning.assumptions import Assumptions
 from rlanything_planning.report import PlanError, PlanSection, Quantity, amount, brief
-from rlanything_planning.workload import RoleWorkload
+from rlanything_planning.workload import RoleWorkload, elsewhere
 
 GPUS = {
     "a100-40gb": (19.5e12, 312e12, 40e9),
@@ -141,8 +141,9 @@ def seconds_of_phases(
         role, answers = work.role, work.answers
         phase = GENERATING[role.does]
         if work.name not in local:
-            how = "at an endpoint, whose speed is not known"
-            parts[phase].append(Quantity(phase, None, "s", how))
+            how = f"at {elsewhere(role) or 'another role'}, whose speed is not known"
+            for unknown in (phase, *[f"{work.name} update"] * (work.learned is not None)):
+                parts[unknown].append(Quantity(unknown, None, "s", how))
             continue
         model, rate = local[work.name]
         context = work.context_tokens

@@ -35,7 +35,7 @@ def traffic(
     slowest = "between" if between > inside else "inside"
     lines: list[Quantity] = []
     for work in roles:
-        if work.learned and isinstance(work.role, TrainedRoleConfig):
+        if work.learned and isinstance(work.role, TrainedRoleConfig) and work.name in models:
             for name, whole, how in exchanged(work, work.role, models[work.name], seats):
                 name = f"{work.name}: {name}"
                 lines.append(Quantity(name, whole * (seats - 1) / seats, "bytes", how))

@@ -104,6 +104,14 @@ def task_count(recipe: Recipe, assumed: Assumptions) -> int:
     return round(recipe.loop.tasks_per_iteration * (1 + candidates))
 
 
+def elsewhere(role: AnyRoleConfig) -> str | None:
+    """Returns the holder of a role's model that is not in this process; None: it is."""
+    if role.remote:
+        return "an endpoint"
+    learner = role.learner if isinstance(role, TrainedRoleConfig) else None
+    return None if learner is None else f"the learner {learner.name}"
+
+
 def workloads(recipe: Recipe, assumed: Assumptions) -> list[RoleWorkload]:
     """Returns the roles in the order in which they generate; leaves out judges without a language
     model."""

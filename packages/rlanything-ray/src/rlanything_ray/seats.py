@@ -85,6 +85,7 @@ class RaySeats(SeatPool):
         return len(self._actors)
 
     def close(self) -> None:
+        self.usable = False
         if held := self._ended.detach():
             _, _, arguments, _ = held
             _end(*arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,20 +62,25 @@ class TinkerModel:
     saved: int = 0
     """Number of states saved by this process, for their names."""
 
-    def save(self, folder: Path) -> None:
-        """Has the service keep weights and optimizer, and writes into a folder where. Raises
-        `ServiceError`."""
+    def snapshot(self, folder: Path) -> Callable[[], None]:
+        """Has the service begin to save weights and optimizer, before any later request, and
+        returns a function that writes into a folder where they are. Both raise `ServiceError`."""
         self.saved += 1
         with asking(self.weights.role, "saving the state"):
-            path = self.weights.client.save_state(f"state-{self.saved:06d}").result().path
-        folder.mkdir(exist_ok=True)
+            saving = self.weights.client.save_state(f"state-{self.saved:06d}")
         state = {
-            "path": path,
             "updates": self.weights.updates,
             "skipped_in_a_row": self.learner.skipped_in_a_row,
             "base_model": self.model.name,
         }
-        (folder / STATE).write_text(json.dumps(state, indent=1), encoding="utf-8")
+
+        def write() -> None:
+            with asking(self.weights.role, "saving the state"):
+                path = saving.result().path
+            text = json.dumps({"path": path} | state, indent=1)
+            (folder / STATE).write_text(text, encoding="utf-8")
+
+        return write
 
     def load_state(self, folder: Path) -> None:
         """Reads the counts of a saved state; `load_model` loaded its weights and optimizer. Raises

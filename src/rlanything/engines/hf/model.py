@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,21 +174,37 @@ class LanguageModel(ModelText):
         closed = torch.tensor(self.vision.closed, device=logits.device)
         return logits.index_fill(-1, closed, float("-inf"))
 
-    def save(self, folder: Path, writes: bool = True) -> None:
+    def save(self, folder: Path, weights: dict[str, Tensor] | None = None) -> None:
         """Writes the model in Hugging Face format, for `from_pretrained(folder)`. A model with
-        adapters only writes these and the name of its base model.
+        adapters only writes these and the name of its base model. `weights`: those of an earlier
+        `snapshot`, also by an outline; None: its own."""
+        weights = self.snapshot() if weights is None else weights
+        # Several files, whose checksums are computed side by side.
+        self.network.save_pretrained(folder, state_dict=weights, max_shard_size="5GB")
+        self.tokenizer.save_pretrained(folder)
+        if self.vision is not None:
+            self.vision.processor.save_pretrained(folder)
 
-        All processes with a shard of the model call it; one of them `writes`."""
-        state: dict[str, Tensor] = {}
-        for names, tensor in full_state(self.network):
-            if writes:
-                state |= dict.fromkeys(names, tensor.cpu())
-        if writes:
-            # Several files, whose checksums are computed side by side.
-            self.network.save_pretrained(folder, state_dict=state, max_shard_size="5GB")
-            self.tokenizer.save_pretrained(folder)
-            if self.vision is not None:
-                self.vision.processor.save_pretrained(folder)
+    def snapshot(self, keeps: bool = True) -> dict[str, Tensor]:
+        """Returns the weights to save, in host memory, where training does not change them. All
+        processes with a shard of the model call it; one of them `keeps` them."""
+        network = self.network
+        parameters = dict(network.named_parameters(remove_duplicate=False))
+        frozen = {id(weights) for weights in parameters.values() if not weights.requires_grad}
+        left_out, kept = set[int](), dict[str, Tensor]()
+        if has_adapters(network):  # peft saves no frozen weights but those of adapted embeddings
+            ends = (network.get_input_embeddings(), network.get_output_embeddings())
+            adapted: list[Any] = [layer for layer in ends if hasattr(layer, "base_layer")]
+            left_out = frozen - {id(weights) for layer in adapted for weights in layer.parameters()}
+        state: dict[str, Tensor] = network.state_dict()
+        names: dict[int, list[str]] = {}
+        for name, tensor in state.items():
+            names.setdefault(id(parameters.get(name, tensor)), []).append(name)
+        for number, tied in names.items():
+            tensor = full_tensor(state[tied[0]]) if number not in left_out else None
+            if keeps and tensor is not None:  # one at a time saves memory; a CPU trains in place
+                kept |= dict.fromkeys(tied, tensor.to("cpu", copy=number not in frozen))
+        return kept
 
     def outline(self) -> LanguageModel:
         """Returns the model without weights, small enough to send to other processes, which then
@@ -311,15 +327,3 @@ def full_tensor(tensor: Tensor) -> Tensor:
     for the same tensors in the same order."""
     sharded: Any = tensor
     return sharded.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-
-
-def full_state(network: nn.Module) -> Iterator[tuple[list[str], Tensor]]:
-    """Yields each full tensor of a network's state dict with its names (tied ones have several),
-    one at a time to save memory."""
-    parameters = dict(network.named_parameters(remove_duplicate=False))
-    state: dict[str, Tensor] = network.state_dict()
-    names: dict[int, list[str]] = {}
-    for name, tensor in state.items():
-        names.setdefault(id(parameters.get(name, tensor)), []).append(name)
-    for alike in names.values():
-        yield alike, full_tensor(state[alike[0]])

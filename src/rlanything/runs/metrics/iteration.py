@@ -365,7 +365,7 @@ def updates(record: IterationRecord) -> Numbers:
         "seconds/judgements": ("s", "judging them"),
         "seconds/proposals": ("s", "critics and candidates"),
         "seconds/ROLE_update": ("s", "the role's update"),
-        "seconds/checkpoint": ("s", "writing the checkpoint"),
+        "seconds/checkpoint": ("s", "waiting for the checkpoint before, and copying this one"),
         "seconds/store": ("s", "writing the iteration before this one to the store"),
         "seconds/report": ("s", "rewriting `report.html`, as often as that is cheap"),
         "seconds/eval_SPLIT": ("s", "the evaluation before this iteration, if there was one"),

@@ -160,6 +160,11 @@ class Store:
         with self._writing() as db:
             write_iteration(db, record)
 
+    def record_checkpoint(self, iteration: int, name: str) -> None:
+        """Writes the name of an iteration's complete checkpoint."""
+        with self._writing() as db:
+            db.execute("UPDATE iterations SET checkpoint=? WHERE iteration=?", (name, iteration))
+
     def record_evaluation(self, record: EvaluationRecord) -> None:
         """Writes an evaluation of policy and judge in one transaction."""
         with self._writing() as db:

@@ -25,7 +25,7 @@ from rlanything.roles.chat_model import LocalChatModel
 from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask
 from rlanything.runs.build import RunComponents, build_components
-from rlanything.runs.checkpoint import prune, save_checkpoint
+from rlanything.runs.checkpoint import begin_checkpoint, prune
 from rlanything.runs.directory import MAY_CHANGE, create_run, day_begun, now, run_lock
 from rlanything.runs.parts import Parts
 from rlanything.runs.paths import CHECKPOINTS, RECIPE, STORE, run_path
@@ -90,7 +90,8 @@ class LearningPolicy:
     def __init__(self, recipe: Recipe, components: RunComponents, directory: Path | None) -> None:
         """`directory`: where its updates are kept; None: it does not learn."""
         self.recipe = recipe
-        self.exact = recipe.policy.engine.name == EMBEDDED
+        policy = recipe.policy  # a learner elsewhere generates too, with caches of its own
+        self.exact = policy.engine.name == EMBEDDED and policy.learner is None
         self._components = components
         self._directory = directory
         self._judges = components.judges if recipe.reads_scores else JudgePanel({})
@@ -144,7 +145,7 @@ class LearningPolicy:
     def save(self, directory: Path, number: int) -> None:
         """Writes the checkpoint of an update."""
         folder = run_path(directory, CHECKPOINTS)
-        save_checkpoint(folder, number, self._components.trained_models, None)
+        begin_checkpoint(folder, number, self._components.trained_models, None)()
 
 
 @contextmanager
