@@ -31,7 +31,7 @@ from rlanything_lab.gradients.agreement import (
     total,
 )
 from rlanything_lab.gradients.measure import task_gradients
-from rlanything_lab.gradients.play import Played, measured_recipe, play
+from rlanything_lab.gradients.play import PlayedIteration, measured_recipe, play
 from rlanything_lab.gradients.terms import TERMS, has_terms, of_term, one_term
 
 Captured = pytest.CaptureFixture[str]
@@ -210,7 +210,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def played(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
+def played(run: Path, tmp_path_factory: pytest.TempPathFactory) -> PlayedIteration:
     """The second iteration with its own number of rollouts."""
     recipe = measured_recipe(RunTarget(str(run)).recipe((), allow_code=True))
     domain = load_domain(recipe.domain.name, recipe.domain.options)
@@ -218,7 +218,9 @@ def played(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Played:
     return play(run, recipe, domain, 2, 32, folder, Progress(Terminal(quiet=True)))
 
 
-def test_an_iteration_played_again_is_the_one_that_trained(run: Path, played: Played) -> None:
+def test_an_iteration_played_again_is_the_one_that_trained(
+    run: Path, played: PlayedIteration
+) -> None:
     trained = {
         f"{one.id}/{i}": step.advantage
         for one in open_run(run).trajectories(2)
@@ -231,7 +233,7 @@ def test_an_iteration_played_again_is_the_one_that_trained(run: Path, played: Pl
     assert len(played.judges.judges) == 1
 
 
-def test_gradients_add_up_over_tasks_and_terms(played: Played) -> None:
+def test_gradients_add_up_over_tasks_and_terms(played: PlayedIteration) -> None:
     model = played.components.trained_models["policy"]
     assert isinstance(model, TrainedModel)
     settings = played.recipe.feedback

@@ -28,7 +28,7 @@ from rlanything_lab.gradients.agreement import (
     products,
     total,
 )
-from rlanything_lab.gradients.play import Played, kept_iterations, measured_recipe, play
+from rlanything_lab.gradients.play import PlayedIteration, kept_iterations, measured_recipe, play
 from rlanything_lab.gradients.terms import TERMS, has_terms, of_term
 
 TASKS = ("original", "adapted")
@@ -49,6 +49,22 @@ class Compared:
     """Number of tasks behind each."""
     products: Products | None
     """None if one of the two is not there."""
+
+    def cells(self) -> list[str]:
+        """Returns the row of a table."""
+        when = "all" if self.iteration is None else str(self.iteration)
+        one, other = self.tasks
+        tasks = str(one) if one == other else f"{one}, {other}"
+        cells = [when, self.role, ", ".join(self.which), tasks]
+        if self.products is None:
+            return [*cells, "none", "", "", ""]
+        result = agreement(self.products)
+        cells += [f"{result.plain:+.2f}", ", ".join(f"{part:.2f}" for part in result.reliability)]
+        if result.cosine is None:
+            return [*cells, "too noisy", ""]
+        cosine = result.cosine
+        bounds = f"{cosine.estimate:+.2f} [{cosine.low:+.2f}, {cosine.high:+.2f}]"
+        return [*cells, bounds, f"{result.ratio:.2g} : 1"]
 
     def to_json(self) -> dict[str, Any]:
         given = None if self.products is None else asdict(agreement(self.products))
@@ -89,12 +105,14 @@ def measure(run: Path, rollouts: int, allow_code: bool, progress: Progress) -> R
             for role in recipe.trained_roles:
                 new, before[role] = compare(played, role, before.get(role), progress)
                 rows += new
+                for row in new:
+                    progress.log(" | ".join(row.cells()))
             played.components.models.close()
     return RunGradients(str(run), counts, rows)
 
 
 def compare(
-    played: Played, role: str, before: TaskGradients | None, progress: Progress
+    played: PlayedIteration, role: str, before: TaskGradients | None, progress: Progress
 ) -> tuple[list[Compared], TaskGradients]:
     """Returns a role's comparisons in an iteration, and the gradients of its sampled tasks.
     `before`: those of the iteration before; None: not measured."""

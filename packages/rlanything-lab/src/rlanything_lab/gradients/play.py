@@ -26,7 +26,7 @@ from rlanything.runs.target import RunTarget
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class PlayedIteration:
     """The rollouts of an iteration, with the models as they were before its update."""
 
     iteration: int
@@ -80,7 +80,7 @@ def play(
     rollouts: int,
     images: Path,
     progress: Progress,
-) -> Played:
+) -> PlayedIteration:
     """Plays an iteration of a run with at least `rollouts` rollouts, or one group of each task if
     the pool has fewer. Adapted tasks are added to those that were sampled, as many at most."""
     checkpoint = None
@@ -128,7 +128,7 @@ def play(
     places = [order(group) for group in groups]
     original = places.count((False, False))
     sampled = original + places.count((True, False))
-    return Played(iteration, recipe, pool, components, judges, groups, original, sampled)
+    return PlayedIteration(iteration, recipe, pool, components, judges, groups, original, sampled)
 
 
 class MoreAdapted(Experience):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlanything_lab.ablation.table import markdown
-from rlanything_lab.gradients.agreement import LEAST, agreement
+from rlanything_lab.gradients.agreement import LEAST
 from rlanything_lab.gradients.measure import Compared, RunGradients, together
 
 HEAD = ["iteration", "role", "gradients", "tasks", "plain cosine", "reliability", "cosine"]
@@ -32,20 +32,4 @@ def table(runs: Sequence[RunGradients]) -> list[str]:
 
 
 def _rows(rows: Sequence[Compared]) -> list[str]:
-    return markdown([[*HEAD, "length"], *(_cells(row) for row in rows)])
-
-
-def _cells(row: Compared) -> list[str]:
-    when = "all" if row.iteration is None else str(row.iteration)
-    one, other = row.tasks
-    tasks = str(one) if one == other else f"{one}, {other}"
-    cells = [when, row.role, ", ".join(row.which), tasks]
-    if row.products is None:
-        return [*cells, "none", "", "", ""]
-    result = agreement(row.products)
-    cells += [f"{result.plain:+.2f}", ", ".join(f"{part:.2f}" for part in result.reliability)]
-    if result.cosine is None or result.ratio is None:
-        return [*cells, "too noisy", ""]
-    cosine = result.cosine
-    bounds = f"{cosine.estimate:+.2f} [{cosine.low:+.2f}, {cosine.high:+.2f}]"
-    return [*cells, bounds, f"{result.ratio:.2g} : 1"]
+    return markdown([[*HEAD, "length"], *(row.cells() for row in rows)])
