@@ -60,7 +60,7 @@ class Compared:
             return [*cells, "none", "", "", ""]
         result = agreement(self.products)
         cells += [f"{result.plain:+.2f}", ", ".join(f"{part:.2f}" for part in result.reliability)]
-        if result.cosine is None:
+        if result.cosine is None or result.ratio is None:
             return [*cells, "too noisy", ""]
         cosine = result.cosine
         bounds = f"{cosine.estimate:+.2f} [{cosine.low:+.2f}, {cosine.high:+.2f}]"
