@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges judge-pays judge-ceiling judge-baselines judge-value judge-trust corruption smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges gradients judge-pays judge-ceiling judge-baselines judge-value judge-trust corruption smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -161,6 +161,13 @@ staleness: setup ## rewrite benchmarks/staleness.md and -learning.md: updates th
 
 judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (half an hour)
 	$(BIN)/python benchmarks/judges.py elsewhere
+
+# The runs are kept in runs/gradients, with every checkpoint.
+GRADIENTS := runs/gradients/policy_judge_env
+gradients: setup ## rewrite benchmarks/gradients.md: do the parts of a run pull in one direction? three seeds (hours)
+	$(BIN)/rlanything ablate quickstart --arms policy_judge_env --seeds 3 --out runs/gradients checkpoints.every=1
+	$(BIN)/rlanything gradients $(GRADIENTS)/seed-0 $(GRADIENTS)/seed-1 $(GRADIENTS)/seed-2 \
+	  --page benchmarks/gradients.md
 
 # What a judge is worth where outcomes say little. Resumed like `make evidence`.
 HARD := loop.max_steps=8 loop.iterations=6 evaluation.episodes=240

@@ -75,7 +75,7 @@ def page(arms: Sequence[Path], command: str) -> str:
     warned += ["|---|---|---|---|"]
     falls: list[str] = []
     for arm in arms:
-        runs = [measured(run) for run in sorted(arm.glob("seed-*"))]
+        runs = [measured(store.parent) for store in sorted(arm.glob("seed-*/run.sqlite"))]
         cells = [arm.name, str(len(runs))]
         for name in MEASURES:
             pairs = [pair for history, _ in runs if (pair := over_time(history, f"judge/{name}"))]

@@ -217,6 +217,22 @@ def test_the_gradient_is_that_of_separate_sequences(
         assert_same_gradient(model, samples, chosen)
 
 
+@ways
+def test_a_gradient_is_had_without_an_update(packing: str) -> None:
+    model = tiny_model(0, "qwen2", 4, 2)
+    samples = sampled_by(model, random_samples(0), 1.0, 0)
+    chosen = role(learning_rate=0, packing=packing, max_pack_tokens=12)
+    learner, before = Learner(model, chosen), weights(model)
+    found = learner.gradient(samples)
+    assert all(weight.grad is None for weight in model.network.parameters())
+    assert torch.equal(weights(model), before)
+    learner.update(in_one_task(samples), seed=0)
+    assert torch.equal(found, gradient(model))
+    # However many minibatches an update takes, this is the mean over all samples.
+    several = Learner(model, role(packing=packing, max_pack_tokens=12, minibatches=3))
+    assert torch.equal(several.gradient(samples), found)
+
+
 @kinds
 @settings(max_examples=12, deadline=None)
 @tries

@@ -19,14 +19,14 @@ from rlanything_lab.ablation.arms import Arm
 
 LOOP = {"tasks": 2, "tasks_per_iteration": 1, "rollouts_per_task": 2, "iterations": 1}
 TOUCH = {"name": "subprocess:run", "options": {"args": ["touch", "PWNED"]}}
-COMMANDS = ["judge-check", "ablate"]
+COMMANDS = ["judge-check", "gradients", "ablate"]
 KEYS = ",MY_LEARNER@127.0.0.1,MY_SECRET@127.0.0.1"
 """Keys that runs of an ablation may use: those that its user named, each for one host."""
 
 
 def given_to(command: str, judge: dict[str, object] | None = None, **sections: object) -> str:
-    """Returns what a stranger hands on: a run's directory for `judge-check`, else a recipe."""
-    if command == "judge-check":
+    """Returns what a stranger hands on: a recipe for `ablate`, else a run's directory."""
+    if command != "ablate":
         run = Path("run")
         create_run(run, load_recipe(GUESS, {"run_dir": run}), now())
         settings = yaml.safe_load((run / "recipe.yaml").read_text()) | sections

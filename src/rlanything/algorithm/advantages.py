@@ -108,13 +108,20 @@ def step(inputs: AdvantageInputs) -> list[Floats]:
     """A_i = (R_i - mean) / population std over the trajectories that reached step index i: the
     paper's, and the default."""
     feedback = inputs.feedback([range(steps) for steps in inputs.steps])
-    table = np.full((len(feedback), max(inputs.steps)), np.nan)
+    over = step_moments(feedback)
+    return [
+        standardize(steps, Moments(over.mean[: len(steps)], over.std[: len(steps)]))
+        for steps in feedback
+    ]
+
+
+def step_moments(feedback: Sequence[Floats]) -> Moments:
+    """Mean and population std of R_i [G][steps] at each step index, over the trajectories that
+    reached it."""
+    table = np.full((len(feedback), max(map(len, feedback))), np.nan)
     for row, steps in zip(table, feedback, strict=True):
         row[: len(steps)] = steps
-    mean, std = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
-    return [
-        standardize(steps, Moments(mean[: len(steps)], std[: len(steps)])) for steps in feedback
-    ]
+    return Moments(np.nanmean(table, axis=0), np.nanstd(table, axis=0))
 
 
 def trajectory(inputs: AdvantageInputs) -> list[Floats]:

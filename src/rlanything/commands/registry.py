@@ -23,7 +23,7 @@ ELSEWHERE = {
     "agent": "serve-policy",
     "coding": "data sandbox",
     "judge": "feedback judge judge-eval serve",
-    "lab": "ablate judge-check rewrite-check speedrun",
+    "lab": "ablate gradients judge-check rewrite-check speedrun",
     "nano": "nano",
     "planning": "plan",
     "tools": "serve-domain",

@@ -132,6 +132,21 @@ class Learner:
         _trim_heap()
         return totals.statistics()
 
+    def gradient(self, samples: Sequence[Sample]) -> Tensor:
+        """Returns the gradient [weights] of the mean loss over samples, the trained weights as one
+        vector, and updates nothing. For a learner on one seat. Raises ValueError like `arrange`."""
+        [passes] = arrange([("", sample) for sample in samples], self._settings, 0)
+        self._model.network.eval()
+        self._optimizer.zero_grad(set_to_none=True)
+        for work in passes:
+            before = self._before(work, Totals(), None)
+            with recomputed(self._recomputed):
+                self._accumulate(work, before, Totals())
+        weights = self._weights.values()
+        given = [torch.zeros_like(w) if w.grad is None else w.grad for w in weights]
+        self._optimizer.zero_grad(set_to_none=True)
+        return torch.cat([gradient.flatten() for gradient in given])
+
     def _skip(self, totals: Totals) -> None:
         totals.skip_update()
         self._skipped_in_a_row += 1

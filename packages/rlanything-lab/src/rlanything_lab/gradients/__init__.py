@@ -1,0 +1,1 @@
+"""Whether the gradients of a run pull in the same direction."""
