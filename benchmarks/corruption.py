@@ -32,6 +32,12 @@ MEASURES = {
     "weight_ratio": "weight ratio",
 }
 
+HELD_OUT = {
+    "evaluation/in_domain/success": "success in domain",
+    "evaluation/judge/balanced_process_accuracy": "judge, balanced Process Acc",
+    "evaluation/judge/outcome_accuracy": "judge, Outcome Acc",
+}
+
 
 def measured(run: Path) -> tuple[Mapping[int, Numbers], list[Warned]]:
     """Returns a run's metrics by iteration, and its warnings."""
@@ -92,7 +98,43 @@ def page(arms: Sequence[Path], command: str) -> str:
             warned.append(f"| {arm.name} | none | | |")
         fell = [i for history, _ in runs if (i := first_fall(history)) is not None]
         falls.append(f"- {arm.name}: held-out success fell for good in {len(fell)} of {len(runs)}.")
-    return "\n".join([*lines, *warned, "", *falls]) + "\n"
+    against = ["", f"## Against {arms[0].name}", ""]
+    against += [
+        "After the last iteration, points, paired by seed, with Student's 95% interval.",
+        "",
+    ]
+    return "\n".join([*lines, *against, *against_first(arms), *warned, "", *falls]) + "\n"
+
+
+def against_first(arms: Sequence[Path]) -> list[str]:
+    """Returns a table of what the last evaluation of each arm differs by from the first arm's, run
+    by run."""
+    heads = ("arm", *HELD_OUT.values())
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    control, *others = (last_evaluations(arm) for arm in arms)
+    for arm, own in zip(arms[1:], others, strict=True):
+        cells = [arm.name]
+        for name in HELD_OUT:
+            differences = [own[run][name] - control[run][name] for run in own.keys() & control]
+            mean = mean_of_few(differences)
+            cells.append(
+                f"{mean.estimate:+.1f} [{mean.low:+.1f}, {mean.high:+.1f}]" if mean else "-"
+            )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def last_evaluations(arm: Path) -> dict[str, dict[str, float]]:
+    """Returns the last value of each held-out measure, by run."""
+    found: dict[str, dict[str, float]] = {}
+    for store in sorted(arm.glob("seed-*/run.sqlite")):
+        history, _ = measured(store.parent)
+        rows = [history[i] for i in sorted(history)]
+        found[store.parent.name] = {
+            name: [value for row in rows if (value := row.get(name)) is not None][-1]
+            for name in HELD_OUT
+        }
+    return found
 
 
 def change(pairs: Sequence[tuple[float, float]]) -> str:

@@ -233,13 +233,22 @@ class _Player:
 def table(results: Sequence[ArmResult]) -> list[str]:
     """Returns the results as a Markdown table."""
     null = next((r for r in results if r.arm == "null"), None)
-    head = ["arm", "candidates", "moved, points", "beyond null, points", "right way"]
-    rows = [[*head, "accepted by the loop's rule"]]
-    for r in results:
+    head = ["arm", "candidates", "moved, points", "beyond null, points"]
+    rows = [[*head, "beyond the arm before, points", "right way", "accepted by the loop's rule"]]
+    for r, before in zip(results, [None, *results], strict=False):
         right = sum(one.pair[1] > one.pair[0] for one in r.moved)
-        beyond = None if null is None or r is null else r.against(null)
-        cells = [f"`{r.arm}`", f"{len(r.moved)} of {r.asked}", _points(r.points), _points(beyond)]
-        rows.append([*cells, f"{right / max(len(r.moved), 1):.0%}", _share(r.accepted)])
+        beyond = [
+            None if other is None or other is r else r.against(other) for other in (null, before)
+        ]
+        cells = [f"`{r.arm}`", f"{len(r.moved)} of {r.asked}", _points(r.points)]
+        rows.append(
+            [
+                *cells,
+                *map(_points, beyond),
+                f"{right / max(len(r.moved), 1):.0%}",
+                _share(r.accepted),
+            ]
+        )
     lines = markdown(rows)
     pairs = [one for one in results[0].moved if one.makes == "harder"]
     if pairs:
