@@ -3,6 +3,8 @@
 rlanything train examples/race.yaml --allow-code     # both learn, from tiny models that ship
 """
 
+from typing import Any
+
 from guess import NUMBERS, Guess
 
 from rlanything.domains.base import Capabilities, Observation, StepResult
@@ -50,5 +52,5 @@ class Race(Guess):
     def capabilities(self):
         return Capabilities(rewrites_tasks=True, players=(RIVAL,))
 
-    def environment(self):
+    def environment(self) -> Any:
         return RaceEnvironment()

@@ -177,8 +177,11 @@ class Loop:
         seed = derive(self.recipe.seed, result.number, "minibatches")
         groups, roles = result.trainable_groups, self.recipe.trained_roles
         for role, learner in self.learners.items():
-            name = "" if role == result.acting else role
-            samples = [(g.scheduled.task.id, sample) for g in groups for sample in g.samples(name)]
+            samples = [
+                (group.scheduled.task.id, sample)
+                for group in groups
+                for sample in group.samples(role, result.acting)
+            ]
             if self.recipe.loop.shuffle_advantages:
                 samples = shuffled(samples, seed)
             total = len(samples) * roles[role].epochs

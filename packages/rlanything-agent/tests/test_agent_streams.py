@@ -107,7 +107,8 @@ async def message_pieces(client: Any) -> tuple[list[str], list[str]]:
         own.messages.stream(model="policy", messages=CHAT, max_tokens=9, tools=tools) as events,
     ):
         seen = [event async for event in events]
-        text, call = (await events.get_final_message()).content
+        final: Any = await events.get_final_message()
+    text, call = final.content
     assert (text.text, call.input) == (LONG, {"at": LONG})
     said = [event.text for event in seen if event.type == "text"]
     return said, [event.partial_json for event in seen if event.type == "input_json"]

@@ -67,10 +67,13 @@ class RolloutGroup:
     def failed(self) -> tuple[JudgedTrajectory, ...]:
         return tuple(member for member in self.judged if member.trajectory.outcome == -1)
 
-    def samples(self, role: str) -> Iterator[Sample]:
+    def samples(self, role: str, acting: str) -> Iterator[Sample]:
         """Yields a role's samples with a nonzero advantage: judgements for a judge, responses for a
-        role that acts ("" for the first). Empty completions are left out."""
-        return self._judgements(role) if role in self.signals.judges else self._responses(role)
+        role that acts. `acting`: the first role that acts, whose steps name no player. Empty
+        completions are left out."""
+        if role in self.signals.judges:
+            return self._judgements(role)
+        return self._responses("" if role == acting else role)
 
     def _responses(self, player: str) -> Iterator[Sample]:
         for member, advantages in zip(self.judged, self.signals.policy, strict=True):

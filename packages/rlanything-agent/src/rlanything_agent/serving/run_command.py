@@ -127,7 +127,10 @@ class LearningPolicy:
         for role, model in components.trained_models.items():
             if not ended and role != recipe.acting:  # without outcomes, nothing teaches a judge
                 continue
-            samples = [(s.source.partition("/")[0], s) for s in group.samples(role)]
+            samples = [
+                (sample.source.partition("/")[0], sample)
+                for sample in group.samples(role, recipe.acting)
+            ]
             model.learner.update(samples, seed)
             trained += len(samples)
         for engine in components.engines:

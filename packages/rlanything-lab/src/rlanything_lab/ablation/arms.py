@@ -96,7 +96,6 @@ GROUPS: dict[str, tuple[Arm, ...]] = {
     # Credit without a judge, from outcomes and from states that rollouts share: the bar for judges.
     "baselines": (
         Arm("outcome_only", OUTCOMES),
-        Arm("outcome_open", (*OUTCOMES, "feedback.policy_window=[0, 1]"), "outcome_only"),
         *(
             Arm(name, (*OUTCOMES, f"feedback.advantage={name}"), "outcome_only")
             for name in ("leave_one_out", "state", "graph")

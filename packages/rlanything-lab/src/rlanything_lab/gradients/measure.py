@@ -130,7 +130,7 @@ def compare(
     def gradients(of: Sequence[RolloutGroup], name: str = "") -> Floats:
         trained = played.components.trained_models[role]
         with progress.phase(f"{role} gradients{name}", len(of), "tasks") as advance:
-            return task_gradients(trained, role, of, advance)
+            return task_gradients(trained, role, recipe.acting, of, advance)
 
     if role != recipe.acting:
         whole = gradients(groups)
@@ -155,7 +155,11 @@ def compare(
 
 
 def task_gradients(
-    trained: Trained, role: str, groups: Sequence[RolloutGroup], advance: Callable[[int], None]
+    trained: Trained,
+    role: str,
+    acting: str,
+    groups: Sequence[RolloutGroup],
+    advance: Callable[[int], None],
 ) -> Floats:
     """Returns the gradient of each task [tasks, weights]: the sum over its samples."""
     if not isinstance(trained, TrainedModel):
@@ -170,7 +174,7 @@ def task_gradients(
         )
     rows = np.zeros((len(groups), sum(weights)), np.float32)
     for row, group in zip(rows, groups, strict=True):
-        if samples := list(group.samples(role)):
+        if samples := list(group.samples(role, acting)):
             row[:] = trained.learner.gradient(samples).cpu().numpy() * len(samples)
         advance(1)
     return rows

@@ -25,7 +25,8 @@ TERMS: tuple[PolicyReward, PolicyReward] = ("outcome", "judge")
 def has_terms(settings: FeedbackSettings) -> bool:
     """Returns whether the policy's advantages are the sum of the two terms."""
     default = AdvantageConfig.default()
-    return settings.policy_reward == "integrated" and settings.advantage.same_as(default)
+    fixed = settings.policy_lambda_control == "fixed"
+    return fixed and settings.policy_reward == "integrated" and settings.advantage.same_as(default)
 
 
 def of_term(
