@@ -19,6 +19,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from helpers.neighbours import needs_plugin
 from helpers.paths import PACKAGES, ROOT, SOURCE
 
 BUILD_SECONDS, RUN_SECONDS = 300, 300
@@ -195,6 +196,7 @@ def test_the_core_alone_trains_guess(python: Path, elsewhere: Path) -> None:
     trains(python, elsewhere, "guess")
 
 
+@needs_plugin("domain", "alfworld")
 def test_the_core_with_alfworld_trains_the_quickstart(
     wheels: dict[str, Path], elsewhere: Path, tmp_path: Path
 ) -> None:

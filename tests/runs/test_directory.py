@@ -20,6 +20,7 @@ import pytest
 
 from helpers.command import call
 from helpers.guess import FEW, GUESS, write_recipe
+from helpers.neighbours import needs_plugin
 from helpers.report_runs import make_run
 from rlanything.commands import doctor
 from rlanything.config.recipe import RecipeError, load_recipe
@@ -153,15 +154,24 @@ def test_a_run_directory_with_a_link_in_it_is_refused(tmp_path: Path, name: str)
     assert contents(elsewhere) == before
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("tasks", "report", "resume", "eval", "export --format jsonl --out out"),
+        pytest.param("judge-eval", marks=needs_plugin("command", "judge-eval")),
+    ],
+)
 def test_every_command_refuses_a_run_directory_with_a_link_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     run = stranger(tmp_path)
     before = contents(linked(run, "checkpoints"))
-    export = ("export", "--format", "jsonl", "--out", str(tmp_path / "out"))
-    for command in (("tasks",), ("report",), ("resume",), ("eval",), ("judge-eval",), export):
-        assert call(monkeypatch, *command, str(run)) == 2, command
-        assert "is a link" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.chdir(tmp_path)
+    assert call(monkeypatch, *command.split(), str(run)) == 2
+    assert "is a link" in " ".join(capsys.readouterr().err.split())
     assert contents(tmp_path / "elsewhere") == before
 
 

@@ -23,7 +23,7 @@ from rlanything.runs.target import (
     ("name", "target"),
     [
         ("random", PlayerTarget("random")),
-        ("tiny", RecipeTarget("tiny")),
+        ("guess", RecipeTarget("guess")),
         ("mine.yaml", RecipeTarget("mine.yaml")),
         ("runs/first", RunTarget("runs/first")),
         ("nano", ModelTarget("nano")),
@@ -45,8 +45,8 @@ def test_a_folder_wins_over_the_shipped_recipe_of_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny").mkdir()
-    assert find_target("tiny") == ModelTarget("tiny")
+    (tmp_path / "guess").mkdir()
+    assert find_target("guess") == ModelTarget("guess")
 
 
 def test_only_roles_that_train_have_the_weights_of_a_checkpoint(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from helpers.neighbours import needs_plugin
 from helpers.paths import TINY
 from rlanything.config.recipe import load_recipe
 from rlanything.progress import Progress
@@ -30,6 +31,8 @@ SMALL = (
     "feedback.policy_window=[0, 1]",
     "feedback.judge_window=[0, 1]",
 )
+
+pytestmark = needs_plugin("domain", "alfworld")
 
 
 @pytest.fixture(scope="module")

@@ -133,8 +133,8 @@ def samples(arm: str, outcomes: Sequence[int], scores: Sequence[list[list[int]]]
     whole = [replace(m, trajectory=replace(m.trajectory, task=Task("t", ""))) for m in members]
     scheduled = [ScheduledTask("t", Task("t", ""), False)]
     [group] = grouped(scheduled, whole, lambda group: judge.signals(group, settings))
-    learned = [*group.samples("judge", "policy")] if "judge" in recipe.trained_roles else []
-    return [*group.samples("policy", "policy"), *learned]
+    learned = [*group.samples("judge")] if "judge" in recipe.trained_roles else []
+    return [*group.samples("policy"), *learned]
 
 
 @given(ROLLOUTS)

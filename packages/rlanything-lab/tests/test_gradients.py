@@ -228,7 +228,7 @@ def test_an_iteration_played_again_is_the_one_that_trained(
         if step.advantage
     }
     groups = played.groups[: played.sampled]
-    again = {s.source: s.advantage for group in groups for s in group.samples("policy", "policy")}
+    again = {s.source: s.advantage for group in groups for s in group.samples("policy")}
     assert again == trained
     assert len(played.judges.judges) == 1
 
@@ -247,7 +247,7 @@ def test_gradients_add_up_over_tasks_and_terms(played: PlayedIteration) -> None:
         )
         for term in TERMS
     )
-    samples = [s for group in played.groups for s in group.samples("policy", "policy")]
+    samples = [s for group in played.groups for s in group.samples("policy")]
     whole = model.learner.gradient(samples).numpy() * len(samples)
     assert np.linalg.norm(one) > 0 < np.linalg.norm(other)
     assert np.linalg.norm((one + other).sum(0) - whole) < 1e-4 * np.linalg.norm(whole)

@@ -126,8 +126,8 @@ def test_a_tasks_samples_are_those_that_a_group_makes(recipe):
     judge = JudgeConfig(max_pack_tokens=128, samples_per_step=TESTS)
     recipe = recipe.with_role("judge", judge)
     planned = workloads(recipe, assume(recipe, [*ALL, *lengths]))
-    same(planned[0].learned, list(group.samples("policy", "policy")), 256)
-    same(planned[1].learned, list(group.samples("judge", "policy")), 128)
+    same(planned[0].learned, list(group.samples("policy")), 256)
+    same(planned[1].learned, list(group.samples("judge")), 128)
 
 
 def same(planned: TrainingWorkload | None, real: list[Sample], limit: int) -> None:

@@ -67,7 +67,7 @@ class RolloutGroup:
     def failed(self) -> tuple[JudgedTrajectory, ...]:
         return tuple(member for member in self.judged if member.trajectory.outcome == -1)
 
-    def samples(self, role: str, acting: str) -> Iterator[Sample]:
+    def samples(self, role: str, acting: str = "policy") -> Iterator[Sample]:
         """Yields a role's samples with a nonzero advantage: judgements for a judge, responses for a
         role that acts. `acting`: the first role that acts, whose steps name no player. Empty
         completions are left out."""

@@ -99,7 +99,7 @@ class LearningJudge(StepJudge):
     def _update(self, batch: Sequence[JudgedTrajectory]) -> None:
         run = self._run
         groups = self._groups(batch)
-        samples = [(g.scheduled.slot, sample) for g in groups for sample in g.samples(run.role, "")]
+        samples = [(g.scheduled.slot, sample) for g in groups for sample in g.samples(run.role)]
         seed = derive(run.recipe.seed, run.updates + 1, "minibatches")
         try:
             run.trained.learner.update(samples, seed)
