@@ -140,15 +140,15 @@ class Trajectory:
 
     @property
     def player(self) -> str:
-        """The player of a view; of a whole episode the player of the first step."""
-        return self.steps[0].player
+        """The player of a view; of a whole episode the player of the first step, "" without any."""
+        return self.steps[0].player if self.steps else ""
 
     @property
     def views(self) -> tuple[Trajectory, ...]:
         """The episode as each player saw it: own steps and own outcome. A player without a step has
         no view."""
         players = sorted({step.player for step in self.steps})
-        if len(players) == 1:
+        if len(players) <= 1:
             return (self,)
         latest = self.steps[-1].next_observation, self.steps[-1].next_image
         return tuple(

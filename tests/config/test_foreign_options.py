@@ -13,7 +13,7 @@ import yaml
 
 from helpers.command import call
 from helpers.guess import GUESS
-from helpers.neighbours import needs_plugin
+from helpers.neighbours import JUDGE_EVAL
 from helpers.outside import python_path
 from rlanything.config.problems import TrustError
 from rlanything.config.recipe import load_recipe
@@ -224,10 +224,7 @@ def test_nor_where_it_is_named_first_when_an_episode_begins(
     assert not Path("PWNED").exists()
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["resume", "eval", pytest.param("judge-eval", marks=needs_plugin("command", "judge-eval"))],
-)
+@pytest.mark.parametrize("command", ["resume", "eval", JUDGE_EVAL])
 def test_nor_does_a_run_directory(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

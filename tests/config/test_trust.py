@@ -14,7 +14,7 @@ import yaml
 
 import rlanything as rl
 from helpers.command import call
-from helpers.neighbours import needs_plugin
+from helpers.neighbours import JUDGE_EVAL, needs_plugin
 from helpers.paths import SOURCE
 from helpers.strangers import Captured, recipe, recorded, refusal
 from rlanything.config.problems import TrustError
@@ -56,10 +56,7 @@ def test_no_command_runs_what_a_recipe_names(
     assert not Path("PWNED").exists()
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["resume", "eval", pytest.param("judge-eval", marks=needs_plugin("command", "judge-eval"))],
-)
+@pytest.mark.parametrize("command", ["resume", "eval", JUDGE_EVAL])
 def test_no_command_runs_what_a_run_directory_names(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

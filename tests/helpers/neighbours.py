@@ -12,3 +12,7 @@ def needs_plugin(kind: str, name: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(
         name not in plugin_names(kind), reason=f"{kind} {name} is not installed"
     )
+
+
+JUDGE_EVAL = pytest.param("judge-eval", marks=needs_plugin("command", "judge-eval"))
+"""The command of a neighbour, in a list of commands that read runs."""

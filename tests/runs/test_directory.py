@@ -20,7 +20,7 @@ import pytest
 
 from helpers.command import call
 from helpers.guess import FEW, GUESS, write_recipe
-from helpers.neighbours import needs_plugin
+from helpers.neighbours import JUDGE_EVAL
 from helpers.report_runs import make_run
 from rlanything.commands import doctor
 from rlanything.config.recipe import RecipeError, load_recipe
@@ -158,7 +158,7 @@ def test_a_run_directory_with_a_link_in_it_is_refused(tmp_path: Path, name: str)
     "command",
     [
         *("tasks", "report", "resume", "eval", "export --format jsonl --out out"),
-        pytest.param("judge-eval", marks=needs_plugin("command", "judge-eval")),
+        JUDGE_EVAL,
     ],
 )
 def test_every_command_refuses_a_run_directory_with_a_link_in_it(

@@ -133,6 +133,8 @@ def test_a_view_has_own_steps_own_outcome_and_what_that_player_saw_next() -> Non
     assert alone.views == (alone,)
     cut_off = Trajectory("9", alone.task, (*alone.steps, step("rival", "", "")), -1)
     assert cut_off.views[1].outcome == -1
+    empty = Trajectory("10", alone.task, (), -1)
+    assert (empty.views, empty.player) == ((empty,), "")
 
 
 def test_each_player_is_compared_with_itself_by_its_own_outcomes() -> None:
