@@ -148,5 +148,5 @@ def test_a_resumed_role_is_held_to_the_recipes_model_and_not_to_the_checkpoints(
 
 @pytest.mark.parametrize("still", ["judge.train=false", "judge.name=oracle"])
 def test_a_judge_that_does_not_learn_has_nothing_to_be_held(still: str) -> None:
-    with pytest.raises(RecipeError, match="holds a judge that learns"):
+    with pytest.raises(RecipeError, match="holds a role that learns, and this one does not"):
         load_recipe(GUESS, [*FEW, still, "judge.reference_kl_weight=0.1"])

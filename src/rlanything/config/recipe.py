@@ -178,7 +178,8 @@ class Recipe(ConfigSection):
     @property
     def acting(self) -> str:
         """Name of the first role that acts."""
-        return next(iter(self.players))
+        [first, *_] = self.players
+        return first
 
     @property
     def policy(self) -> PolicyConfig:

@@ -239,7 +239,8 @@ class Store:
     @property
     def acting(self) -> str:
         """Name of the first role that acts, which outcomes are about."""
-        return next(name for name, does in self.roles().items() if does == "acts")
+        [first, *_] = (name for name, does in self.roles().items() if does == "acts")
+        return first
 
     def trajectory(self, trajectory_id: str) -> StoredTrajectory:
         """Returns an episode with its texts. Raises `StoreError` if there is none of this id, and
