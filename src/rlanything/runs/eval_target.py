@@ -67,7 +67,7 @@ _NOT_FOLLOWED = {
     "evaluation.episodes": "say --episodes",
     "evaluation.seed": "say --seed",
     "evaluation.splits": "say --split",
-    "evaluation.rollouts_per_task": "each task is played once, or as often as --select says",
+    "evaluation.rollouts_per_task": "say --rollouts, or --select",
     "cluster": "models run in this process; leave it out",
     **dict.fromkeys(
         ("curriculum", "tracker", "store", "checkpoints"),
