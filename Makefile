@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges gradients judge-pays judge-ceiling judge-baselines judge-value judge-trust corruption smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges gradients judge-pays judge-ceiling judge-baselines judge-value judge-trust corruption ten-times smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -255,6 +255,15 @@ judge-trust: setup ## rewrite benchmarks/judge-trust.md: a judge at chance and a
 
 # One of the open questions: the judge is shown a share of the training steps corrupted.
 CORRUPTED := domain.name=benchmarks.corrupted:CorruptedGuess,domain.options
+# Another of them. The space of tasks is open: five physical parameters.
+LONG_THROW := "domain.options={families: [throw]}" loop.iterations=280 loop.tasks=64 \
+  loop.tasks_per_iteration=8 evaluation.every=28 evaluation.episodes=120 \
+  evaluation.judged_episodes=32 checkpoints.every=28
+ten-times: setup ## rewrite benchmarks/ten-times.md: 280 iterations with and without a memory of candidates, three seeds (an hour)
+	$(BIN)/rlanything ablate physics --seeds 3 --arms "forgets:adapter.memory=0" \
+	  --arms "remembers:adapter.memory=1000" --out runs/ten-times $(LONG_THROW)
+	$(BIN)/python benchmarks/ten_times.py runs/ten-times
+
 corruption: setup ## rewrite benchmarks/corruption.md and -signals.md: corrupted steps in guess, five seeds (half an hour)
 	PYTHONPATH=examples $(BIN)/rlanything ablate guess --seeds 5 --arms "clean:$(CORRUPTED)={share: 0}" \
 	  --arms "corrupted_10:$(CORRUPTED)={share: 0.1}" --arms "corrupted_30:$(CORRUPTED)={share: 0.3}" \

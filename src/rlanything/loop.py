@@ -158,7 +158,9 @@ class Loop:
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
             if asked and wanted and slot.usable and sampled:
                 seen = tuple(one.views[0] for one in group.judged)
-                request = RewriteRequest(slot.id, slot.root, slot.active, wanted, seen)
+                request = RewriteRequest(
+                    slot.id, slot.root, slot.active, wanted, seen, tried=slot.tried
+                )
                 requests.append(request)
                 parents.append(group.bounds[wanted == "easier"])
         with self.progress.phase("proposals", len(requests), "tasks") as advance:

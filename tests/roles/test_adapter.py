@@ -47,6 +47,7 @@ def adapter_with(
     answers: list[str],
     slots: tuple[str, ...] = ("s1",),
     critics: int | None = 2,
+    memory: int = 0,
 ) -> tuple[LLMAdapter, ScriptedEngine]:
     """An adapter whose tries give `answers` for every slot (with iteration's seed 5)."""
     by_seed = {
@@ -60,7 +61,8 @@ def adapter_with(
 
     engine = ScriptedEngine(model, script)
     chat_model = LocalChatModel(model, engine)
-    adapter = LLMAdapter(chat_model, Counting(), Sampling(1.0, 16), len(answers), critics)
+    sampling = Sampling(1.0, 16)
+    adapter = LLMAdapter(chat_model, Counting(), sampling, len(answers), critics, memory=memory)
     return adapter, engine
 
 
@@ -99,6 +101,19 @@ def test_the_active_task_again_is_no_candidate(frozen_model):
     [proposal] = adapter.propose([ask(active=Task("s1@1", "count to 2"))], 2, seed=5)
     assert proposal.task == Task("s1@2", "count to 1")
     assert "already" in proposal.refused[0].text
+
+
+def test_a_candidate_that_the_slot_remembers_is_refused(frozen_model):
+    tried = ("count to 9", "count to 2", "count to 1")
+
+    def proposed(memory: int) -> str | None:
+        adapter, _ = adapter_with(frozen_model, ["count to 2", "count to 9"], memory=memory)
+        [proposal] = adapter.propose([replace(ask(), tried=tried)], 4, seed=5)
+        return proposal.task and proposal.task.instruction
+
+    assert proposed(memory=0) == "count to 2"
+    assert proposed(memory=2) == "count to 9"
+    assert proposed(memory=3) is None
 
 
 def test_what_the_domain_would_not_take_for_new_beside_the_active_task_is_refused(

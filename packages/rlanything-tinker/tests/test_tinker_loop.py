@@ -50,7 +50,11 @@ def metrics(run: Path) -> dict[str, float]:
     store = Store(run / "run.sqlite")
     rows = store.query("SELECT iteration, name, value FROM metrics WHERE value IS NOT NULL")
     store.close()
-    return {f"{i}/{name}": value for i, name, value in rows if not name.startswith("seconds")}
+    return {
+        f"{i}/{name}": value
+        for i, name, value in rows
+        if not name.startswith(("seconds", "memory"))
+    }
 
 
 @pytest.fixture(scope="module")

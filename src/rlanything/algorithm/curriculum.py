@@ -119,6 +119,11 @@ class Slot:
         return self.root.id
 
     @property
+    def tried(self) -> tuple[str, ...]:
+        """Returns the instructions of all candidates so far; the latest last."""
+        return tuple(event.instruction for event in self.history if event.kind == "proposed")
+
+    @property
     def usable(self) -> bool:
         """Returns whether the active task may be rolled out."""
         return self.active.id not in self.quarantined

@@ -340,6 +340,10 @@ class AdapterConfig(RoleConfig):
     """2: summarise each bad step of a failed rollout, then write a critic from the summaries (the
     paper's GUI setting, if the domain supports it): one more answer per bad step."""
 
+    memory: Annotated[int, Field(ge=0)] = 0
+    """Number of a slot's latest candidates that may not be proposed again; 0: repeats are allowed,
+    as in the paper."""
+
     @property
     def most_critics(self) -> int | None:
         """`critics_per_task` as a number; None: all."""

@@ -294,6 +294,8 @@ class RewriteRequest:
     """All judged episodes of the active task in this iteration; may be empty."""
     critics: tuple[str, ...] = ()
     """Critics' texts on why failed episodes failed; may be empty."""
+    tried: tuple[str, ...] = ()
+    """Instructions of the slot's earlier candidates, accepted or rejected; the latest last."""
 
     @classmethod
     def of(

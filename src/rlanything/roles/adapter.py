@@ -104,11 +104,13 @@ class LLMAdapter:
         critics_per_task: int | None,
         rejected_by: Literal["all", "some"] = "all",
         critic_stages: Literal[1, 2] = 1,
+        memory: int = 0,
     ) -> None:
         """`critics_per_task`: number of failed rollouts summarised per proposal; None: all.
         `rejected_by`: a step counts as bad if all, or some, of its m judgements are -1.
         `critic_stages`: with 2, bad steps are summarised first and the critic is written from these
-        summaries; the domain needs staged critics."""
+        summaries; the domain needs staged critics. `memory`: number of a slot's latest
+        candidates that are refused if they are proposed again."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
@@ -116,6 +118,7 @@ class LLMAdapter:
         self._critics_per_task = critics_per_task
         self._rejected_by: Literal["all", "some"] = rejected_by
         self._critic_stages = critic_stages
+        self._memory = memory
 
     def propose(
         self, requests: Sequence[RewriteRequest], iteration: int, seed: int
@@ -186,6 +189,7 @@ class LLMAdapter:
         refused: list[Refusal] = []
         place = f"{type(self._domain).__qualname__}.parse_candidate"
         task_id = f"{request.slot}@{iteration}"
+        remembered = request.tried[-self._memory :] if self._memory else ()
         for said in group:
             answer = said.answer
             try:
@@ -195,6 +199,8 @@ class LLMAdapter:
                 task = replace(checked_task(place, task), id=task_id)
                 if task.instruction == request.active.instruction:
                     raise InvalidTask("the slot's active task already asks for this")
+                if task.instruction in remembered:
+                    raise InvalidTask("the slot had this candidate before (adapter.memory)")
                 if request.active != request.root:
                     # It must also differ from the currently active task.
                     self._domain.parse_candidate(request.active, task.id, answer)

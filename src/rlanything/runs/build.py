@@ -399,7 +399,7 @@ def build_adapter(
             )
         if not domain.capabilities.rewrites_tasks:
             return NullAdapter()
-        asked = (config.tries, critics, config.rejected_by, stages)
+        asked = (config.tries, critics, config.rejected_by, stages, config.memory)
         return LLMAdapter(chat_model(), domain, sampling, *asked)
     provided = _provided(domain, sampling, chat_model)
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -374,13 +376,20 @@ def updates(record: IterationRecord) -> Numbers:
             "s",
             "labelling the steps that judges are evaluated on, by a recipe's `evaluation.labeller`",
         ),
+        "memory/peak": ("GiB", "largest resident memory of the run's own process so far"),
     },
     "A role speaks in one phase: the policy in the rollouts, judges in the judgements, the\n"
     "adapter in the proposals.",
 )
 def costs(record: IterationRecord) -> Numbers:
     seconds = {f"seconds/{slug(phase)}": value for phase, value in record.seconds.items()}
-    return {**record.usage, **seconds}
+    return {**record.usage, **seconds, "memory/peak": _peak_memory()}
+
+
+def _peak_memory() -> float:
+    """Returns the largest resident memory of this process so far, in GiB."""
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
 def _window_share(groups: Iterable[RolloutGroup], window: tuple[float, float]) -> float | None:

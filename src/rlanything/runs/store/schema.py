@@ -198,7 +198,8 @@ cascade from `iterations`."""
 
 CONTENT = {
     "iterations": "SELECT iteration, checkpoint FROM iterations ORDER BY 1",
-    "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%' ORDER BY 1, 2",
+    "metrics": "SELECT * FROM metrics WHERE name NOT LIKE 'seconds/%'"
+    " AND name NOT LIKE 'memory/%' ORDER BY 1, 2",
     "evaluations": "SELECT * FROM evaluations ORDER BY 1, 2, 3, 4",
     "judge_eval_counts": "SELECT * FROM judge_eval_counts ORDER BY 1, 2, 3, 4",
     "judge_eval_episodes": "SELECT * FROM judge_eval_episodes ORDER BY 1",
