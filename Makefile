@@ -164,10 +164,11 @@ judges: setup ## rewrite benchmarks/judges.md, from the runs of judge-alone (hal
 
 # The runs are kept in runs/gradients, with every checkpoint.
 GRADIENTS := runs/gradients/policy_judge_env
-gradients: setup ## rewrite benchmarks/gradients.md: do the parts of a run pull in one direction? three seeds (hours)
-	$(BIN)/rlanything ablate quickstart --arms policy_judge_env --seeds 3 --out runs/gradients checkpoints.every=1
+gradients: setup ## rewrite benchmarks/gradients.md: do the parts of a run pull in one direction? three seeds (an hour)
+	$(BIN)/rlanything ablate guess --arms policy_judge_env --seeds 3 --out runs/gradients \
+	  loop.iterations=6 loop.tasks=256 checkpoints.every=1
 	$(BIN)/rlanything gradients $(GRADIENTS)/seed-0 $(GRADIENTS)/seed-1 $(GRADIENTS)/seed-2 \
-	  --page benchmarks/gradients.md
+	  --rollouts 2000 --page benchmarks/gradients.md
 
 # What a judge is worth where outcomes say little. Resumed like `make evidence`.
 HARD := loop.max_steps=8 loop.iterations=6 evaluation.episodes=240
