@@ -142,15 +142,14 @@ desktop-arms: osworld ## rewrite benchmarks/osworld-arms.md, osworld-signals.md:
 	$(BIN)/python benchmarks/signals.py runs/desktop/outcome_only runs/desktop/policy \
 	  runs/desktop/policy_judge runs/desktop/policy_judge_env --out benchmarks/osworld-signals.md
 
-# The models are built first if they are not there.
-two-worlds: setup ## rewrite benchmarks/two-worlds.md: two worlds in one run against each alone, three seeds (hours)
-	test -d models/guess-alfworld/adapter \
-	  || $(BIN)/rlanything nano build --domain guess:Guess,alfworld
-	$(BIN)/rlanything ablate two-worlds --seeds 3 \
-	  --arms "guess_alone:domains.1.weight=0,loop.tasks=256,loop.tasks_per_iteration=16" \
+two-worlds: setup ## rewrite benchmarks/two-worlds.md and transfer.md: two worlds in one run against each alone, five seeds (an hour)
+	$(BIN)/rlanything ablate two-worlds --seeds 5 \
+	  --arms "guess_alone:domains.1.weight=0,loop.tasks=128,loop.tasks_per_iteration=16" \
 	  --arms "both:domains.0.weight=1,domains.1.weight=1" \
-	  --arms "alfworld_alone:domains.0.weight=0,loop.tasks=256,loop.tasks_per_iteration=16" \
+	  --arms "physics_alone:domains.0.weight=0,loop.tasks=128,loop.tasks_per_iteration=16" \
 	  --out runs/two-worlds --page benchmarks/two-worlds.md
+	$(BIN)/python benchmarks/transfer.py runs/two-worlds/guess_alone runs/two-worlds/both \
+	  runs/two-worlds/physics_alone
 
 staleness: setup ## rewrite benchmarks/staleness.md and -learning.md: updates that wait for no episode (half an hour)
 	$(BIN)/python benchmarks/staleness.py

@@ -99,4 +99,4 @@ assert held_out["guess"][1] > held_out["guess"][0]
 #
 # - `"weight": 0` for the die: it is still evaluated, and shows whether one game helps the other.
 # - [Several worlds](../docs/recipes.md#several-worlds) has the keys that a world may set.
-# - [Two worlds, measured over seeds](../benchmarks/two-worlds.md): numbers and text games.
+# - [Two worlds, measured over seeds](../benchmarks/two-worlds.md): numbers and physics.
