@@ -401,13 +401,13 @@ $(CLUSTER)/.installed: $(STAMP)
 test-cluster: $(CLUSTER)/.installed ## the loop on seats of a Ray cluster of three nodes, in an environment of its own
 	$(CLUSTER)/bin/python -m pytest packages/rlanything-ray/tests
 
-# Agents of other projects: libraries on top of what is in .venv, and programs from npm. Inspect
-# needs older releases of two libraries than .venv has.
+# Agents of other projects: libraries on top of what is in .venv, and programs from npm. Some
+# need older releases of three libraries than .venv has.
 AGENTS := .venv-agents
 $(AGENTS)/.installed: $(STAMP)
 	@echo "agents of other projects, in an environment on top of $(VENV) (with npm: 1.9 GB)"
 	$(call over_venv,$(AGENTS))
-	@grep -vE '^(fsspec|python-dateutil)==' constraints.txt > $(AGENTS)/constraints.txt
+	@grep -vE '^(fsspec|python-dateutil|websockets)==' constraints.txt > $(AGENTS)/constraints.txt
 	@$(AGENTS)/bin/python -m pip install --quiet --no-input --disable-pip-version-check \
 	  --constraint $(AGENTS)/constraints.txt smolagents==1.26.0 openai-agents==0.24.0 \
 	  mini-swe-agent==2.4.6 litellm==1.83.0 'pydantic-ai-slim[openai]==2.66.0' \

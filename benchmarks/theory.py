@@ -1,6 +1,10 @@
 """Theorems 1 and 2 on the judgements of real runs: writes benchmarks/theory.md.
 
     python benchmarks/theory.py RUN [RUN ...] [--out PAGE]
+    python benchmarks/theory.py --arms ARM [ARM ...]
+
+The second form writes benchmarks/theory-studies.md, one row for each ARM: a folder of runs as
+`rlanything ablate` leaves them, `seed-0`, `seed-1` and so on.
 
 Reads only the runs' stores. Theorem 1 assumes that the m judgements of a step are independent given
 the outcome of its episode; here that is measured.
@@ -13,19 +17,30 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from rlanything.evaluation.diagnostics import mu, precision_bound, reward_precision, weight_ratio
+from rlanything.evaluation.diagnostics import (
+    mu,
+    p_minus,
+    p_plus,
+    precision_bound,
+    reward_precision,
+    weight_ratio,
+)
 from rlanything.evaluation.intervals import Interval, percentile_interval
 from rlanything.runs.store.store import Store
 
 Integers = npt.NDArray[np.integer]
 RESAMPLES = 500
 ACCURACY_BINS = ((0, 0), (0.01, 0.25), (0.26, 0.49), (0.5, 0.5), (0.51, 0.74), (0.75, 0.99), (1, 1))
+BIN_NAMES = tuple(
+    f"{low:.0%}" if low == high else f"{low:.0%} to {high:.0%}" for low, high in ACCURACY_BINS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +253,7 @@ def second_theorem(by_iteration: dict[int, Judged], weight: float) -> list[str]:
             continue
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], method="nearest")
         near = ((values >= 0.5) & (values <= 2)).mean()
-        name = (
-            f"{low_high[0]:.0%} to {low_high[1]:.0%}"
-            if low_high[0] != low_high[1]
-            else (f"{low_high[0]:.0%}")
-        )
+        name = BIN_NAMES[ACCURACY_BINS.index(low_high)]
         lines.append(
             f"| {name} | {len(values)} | {middle:.2f} | {low:.2f} to {high:.2f} | {near:.0%} |"
         )
@@ -314,12 +325,80 @@ tasks in single iterations, by the share of their steps that belong to won episo
 """
 
 
+STUDIES = """# The theorems at work, study by study
+
+`{command}` writes this page from the stores of runs, all seeds and iterations of an arm together.
+[The theorems on real judgements](theory.md) explains the columns and has single runs.
+
+## Theorem 1: is a won step scored above a lost one?
+
+{first}
+
+## Theorem 2: the weight of won over lost steps, by the share of a task's steps that were won
+
+Medians over single tasks of single iterations; in brackets the share between 1/2 and 2.
+
+| runs | none won | up to 1/4 | up to 1/2 | half | up to 3/4 | more | all won |
+|---|---|---|---|---|---|---|---|
+{second}
+"""
+
+
+FIRST = (
+    *("runs", "seeds", "steps", "m", "p+", "p-", "mu", "A", "bound", "A - bound [95%]"),
+    *("A if independent", "correlation", "given the label too", "effective m"),
+)
+
+
+def study(arm: Path) -> tuple[str, str]:
+    """Returns an arm's rows of both tables."""
+    by_run, weight = [], 0.0
+    for path in sorted(arm.glob("seed-*/run.sqlite")):
+        with closing(Store(path)) as store:
+            recipe = json.loads(store.query("SELECT value FROM run WHERE key = 'recipe'")[0][0])
+            weight = recipe["feedback"]["judge_lambda"]
+            by_run.append(merged([*read(store).values()]))
+    whole = merged(by_run)
+    m = whole.scores.shape[1]
+    rho, rest = correlation(whole, False), correlation(whole, True)
+    the_mu, found = mu(whole.scores, whole.outcomes), slack(whole)
+    cells = [
+        f"{arm.parent.name}/{arm.name}",
+        str(len(by_run)),
+        str(len(whole.outcomes)),
+        str(m),
+        number(p_plus(whole.scores, whole.outcomes)),
+        number(p_minus(whole.scores, whole.outcomes)),
+        number(the_mu),
+        number(reward_precision(whole.scores, whole.outcomes)),
+        number(precision_bound(the_mu, m)),
+        f"{found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}]" if found else "-",
+        number(if_independent(whole)),
+        number(rho, 2),
+        number(rest, 2) if (whole.labels != 0).any() else "-",
+        f"{effective(m, rho):.1f}",
+    ]
+    ratios = second_theorem(dict(enumerate(by_run)), weight)[2:]
+    by_bin = {row.split(" | ")[0].strip("| "): row.split(" | ") for row in ratios}
+    shares = [by_bin.get(name) for name in BIN_NAMES]
+    medians = [f"{row[2]} ({row[4].strip(' |')})" if row else "" for row in shares]
+    return f"| {' | '.join(cells)} |", f"| {' | '.join([cells[0], *medians])} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path)
+    parser.add_argument("--arms", action="store_true", help="each RUN is a folder of seeds")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
     asked = parser.parse_args()
     names = " ".join(["python benchmarks/theory.py", *map(str, asked.runs)])
+    if asked.arms:
+        names = names.replace("theory.py", "theory.py --arms")
+        first, second = zip(*map(study, asked.runs), strict=True)
+        first = (f"| {' | '.join(FIRST)} |", "|---" * len(FIRST) + "|", *first)
+        page = STUDIES.format(command=names, first="\n".join(first), second="\n".join(second))
+        Path(__file__).with_name("theory-studies.md").write_text(page, encoding="utf-8")
+        return
     lines = [line for run in asked.runs for line in section(run)]
     asked.out.write_text("\n".join([HEAD.format(command=names), *lines]).rstrip() + "\n")
     print(f"written to {asked.out}", file=sys.stderr)

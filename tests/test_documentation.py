@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+import typer
+import yaml
 
 from helpers import newcomer
+from helpers.neighbours import needs_plugin
 from helpers.paths import PACKAGES, ROOT, SOURCE
+from rlanything.cli import app
+from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.shipped import shipped_files
 
 DOCUMENTATION = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *PACKAGES.glob("*/*.md")])
@@ -20,6 +27,12 @@ WRAPPED = [page for page in DOCUMENTATION if page.name != "transcript.md"]
 SCRIPTS = ("README.md", "docs/python.md", "docs/plugins.md", "docs/concepts/advantages.md")
 BLOCK = re.compile(r"(<!-- not run: .*-->\n)?```python\n(.*?)```", re.DOTALL)
 """A block of Python, and the comment before those that are shown only."""
+COMMANDS = re.compile(r"^```(?:bash|sh)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`(rlanything [^`]+)`")
+YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)+=\S.*")
+OTHERS = {"longest"}
+"""Commands that a page teaches how to write."""
 FILE = re.compile(r"# (\w+\.py)\n")
 """The first line of a block that is a file of its own."""
 
@@ -69,6 +82,56 @@ def test_the_python_of_a_page_runs_as_one_script(page: str, tmp_path: Path) -> N
         timeout=300,
     )
     assert finished.returncode == 0, finished.stderr[-3000:]
+
+
+def documented(page: Path) -> list[list[str]]:
+    """Returns the words after `rlanything` in every command on a page, whole or in part."""
+    text = page.read_text(encoding="utf-8")
+    lines = [" ".join(line.split()) for line in INLINE.findall(text)]
+    for block in COMMANDS.findall(text):
+        lines += block.replace("\\\n", " ").splitlines()
+    parts = [part.strip() for line in lines for part in re.split(r" && | \| ", line)]
+    found = [shlex.split(part, comments=True) for part in parts if part.startswith("rlanything ")]
+    return [words[1:] for words in found if words[1] not in OTHERS]
+
+
+@needs_plugin("command", "ablate")
+@pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_of_the_documentation_exist_with_their_options_and_keys(page: Path) -> None:
+    if page.name == "CHANGELOG.md":  # it also names what is gone
+        return
+    recipes = shipped_files()
+    for words in documented(page):
+        command: click.Command = typer.main.get_command(app)
+        context: click.Context | None = None
+        rest = words
+        try:
+            while not context or isinstance(command, click.Group):
+                context = command.make_context(None, [*rest], parent=context)
+                if isinstance(command, click.Group):
+                    _, found, rest = command.resolve_command(context, rest)
+                    assert found is not None
+                    command = found
+        except (click.MissingParameter, click.BadParameter, click.exceptions.Exit):
+            pass  # a part of a command, or a made-up value
+        if words[0] == "train" and len(words) > 1 and words[1] in recipes:
+            settings = [word for word in words if SETTING.fullmatch(word)]
+            load_recipe(recipes[words[1]], settings, allow_code=True)
+
+
+@needs_plugin("command", "ablate")
+@pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: str(page.relative_to(ROOT)))
+def test_recipes_of_the_documentation_load(page: Path) -> None:
+    for block in YAML.findall(page.read_text(encoding="utf-8")):
+        content = yaml.safe_load(block)
+        if not content.keys() & {*Recipe.model_fields, "policy", "domains"}:
+            continue  # a file of another kind
+        content.setdefault("name", "page")
+        if "roles" not in content:
+            content.setdefault("policy", {"model": "nano-guess", "decoding": "choices"})
+        if "domains" not in content:
+            content.setdefault("domain", {"name": "guess:Guess"})
+        load_recipe(content, allow_code=True)
 
 
 @pytest.mark.parametrize("page", WRAPPED, ids=lambda page: str(page.relative_to(ROOT)))
