@@ -8,8 +8,8 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 import yaml
@@ -102,17 +102,15 @@ def test_commands_of_the_documentation_exist_with_their_options_and_keys(page: P
         return
     recipes = shipped_files()
     for words in documented(page):
-        command: click.Command = typer.main.get_command(app)
-        context: click.Context | None = None
-        rest = words
+        command: Any = typer.main.get_command(app)
         try:
-            while not context or isinstance(command, click.Group):
+            context = command.make_context(None, [*words])
+            while rest := [*getattr(context, "_protected_args", ()), *context.args]:
+                if not hasattr(command, "resolve_command"):
+                    break
+                _, command, rest = command.resolve_command(context, rest)
                 context = command.make_context(None, [*rest], parent=context)
-                if isinstance(command, click.Group):
-                    _, found, rest = command.resolve_command(context, rest)
-                    assert found is not None
-                    command = found
-        except (click.MissingParameter, click.BadParameter, click.exceptions.Exit):
+        except (typer.BadParameter, typer.Exit):
             pass  # a part of a command, or a made-up value
         if words[0] == "train" and len(words) > 1 and words[1] in recipes:
             settings = [word for word in words if SETTING.fullmatch(word)]
