@@ -30,11 +30,12 @@ def is_path(model: str) -> bool:
 
 
 def domain_of(model: str) -> str | None:
-    """Returns the name of the domain that a shipped model was made for; None for other models."""
+    """Returns the name of the domain that a shipped model was made for; None for other models, and
+    for one that was made for several domains."""
     if model not in NAMES:
         return None
-    card = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))
-    return card["plan"]["domain"]
+    plan = json.loads((NAMES[model] / "card.json").read_text(encoding="utf-8"))["plan"]
+    return None if "worlds" in plan.get("options", ()) else plan["domain"]
 
 
 def roles_of(model: str) -> list[str]:
