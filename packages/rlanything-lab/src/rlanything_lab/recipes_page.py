@@ -75,7 +75,8 @@ as the options of the domain `several`.
 All worlds share the remaining settings, such as `loop.max_steps`. Worlds are refused when they are
 loaded if their judges give different kinds of answers (scores of steps, or tests of programs), or
 if their actions follow different markers. `rlanything nano build --domain guess:Guess,alfworld`
-builds tiny models for such a run. The recipe `two-worlds` has models that ship, for guessing and physics.
+builds tiny models for such a run. The recipe `two-worlds` has models that ship, for guessing and
+physics.
 
 ## Roles
 
