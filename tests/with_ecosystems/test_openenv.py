@@ -200,9 +200,9 @@ def test_a_server_with_too_few_sessions_says_so() -> None:
         ({"url": "localhost:8000"}, "url is 'localhost:8000': write one such as"),
         ({"url": "ftp://here"}, "url is"),
         ({"action": {"message": "go"}}, r"with \$action where"),
-        ({"action": "$action"}, r"with \$action where"),
+        ({"action": "$action"}, "action: write it in braces"),
         ({"win": {}}, "win is"),
-        ({"timeout_seconds": 0}, "timeout_seconds is 0"),
+        ({"timeout_seconds": 0}, "timeout_seconds: input should be greater than 0"),
         ({"actions": [1]}, "quote numbers"),
     ],
 )

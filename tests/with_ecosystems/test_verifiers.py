@@ -106,10 +106,10 @@ def test_what_cannot_be_loaded_is_said_in_one_line(monkeypatch: pytest.MonkeyPat
     with pytest.raises(DomainError, match=r"tasks: .* greater than or equal to 1 \(got 0\)"):
         VerifiersDomain(taskset="doubling_taskset", tasks=0)
     monkeypatch.setenv(VARIABLE, sys.executable)
-    with pytest.raises(DomainError, match="has no verifiers: make an environment of its own"):
+    with pytest.raises(DomainError, match="has no verifiers: create a separate environment"):
         VerifiersDomain(taskset="doubling_taskset")
     monkeypatch.delenv(VARIABLE)
-    with pytest.raises(DomainError, match=f"{VARIABLE} is not set: make an environment"):
+    with pytest.raises(DomainError, match=f"{VARIABLE} is not set: create a separate environment"):
         VerifiersDomain(taskset="doubling_taskset")
 
 
