@@ -13,12 +13,14 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from helpers.guess import GUESS
+from helpers.neighbours import needs_plugin
 from helpers.paths import ROOT, SOURCE
 from rlanything.commands.recipes import recipes
 from rlanything.config import shipped
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.config.shipped import shipped_files, shipped_recipes
 from rlanything.domains.registry import load_domain
+from rlanything.engines.shipped import domain_of
 
 MINIMAL = "name: {name}\ndomain: {{name: text}}\n"
 PROMPTED = """
@@ -134,6 +136,12 @@ def test_a_wheel_holds_them_where_they_are_looked_for(elsewhere, monkeypatch):
     monkeypatch.setattr(shipped, "shipped_packages", list)
     assert shipped_files() == {"only": elsewhere / "examples" / "only.yaml"}
     assert shipped_recipes() == {"only": "Only this."}
+
+
+@needs_plugin("domain", "physics")
+def test_models_of_one_domain_name_it_and_those_of_several_name_none():
+    assert domain_of("nano-physics") == "physics"
+    assert domain_of("nano-two-worlds") is None
 
 
 def test_the_command_lists_them(monkeypatch):
