@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges gradients judge-pays judge-ceiling judge-baselines judge-value judge-trust judge-physics corruption ten-times smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges gradients judge-pays judge-ceiling judge-baselines judge-value judge-trust judge-physics judge-guess corruption ten-times smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -254,14 +254,17 @@ judge-trust: setup ## rewrite benchmarks/judge-trust.md: a judge at chance and a
 	  --out runs/hard --page benchmarks/judge-trust.md $(HARD)
 
 # The same question in small physical worlds, with the best judge that ships.
-PHYSICS := policy.model=nano-two-worlds judge.model=nano-two-worlds adapter.model=nano-two-worlds \
+GOOD_JUDGE := policy.model=nano-two-worlds judge.model=nano-two-worlds adapter.model=nano-two-worlds \
   policy.max_tokens=64 policy.thought_tokens=24 judge.max_tokens=96 \
   loop.tasks=128 "evaluation.splits=[in_domain]"
 judge-physics: setup ## rewrite benchmarks/judge-physics.md: a frozen and a trained judge against outcomes, ten seeds (an hour)
 	$(BIN)/rlanything ablate physics --seeds 5 --arms outcome_only $(RIGHT_100) \
-	  --out runs/judge-physics $(PHYSICS)
+	  --out runs/judge-physics $(GOOD_JUDGE)
 	$(BIN)/rlanything ablate physics --seeds 10 --arms outcome_only,policy,policy_judge \
-	  --out runs/judge-physics --page benchmarks/judge-physics.md $(PHYSICS)
+	  --out runs/judge-physics --page benchmarks/judge-physics.md $(GOOD_JUDGE)
+judge-guess: setup ## rewrite benchmarks/judge-guess.md: the same in the guessing game, ten seeds (half an hour)
+	$(BIN)/rlanything ablate guess --seeds 10 --arms outcome_only $(RIGHT_100) --arms policy,policy_judge \
+	  --out runs/judge-guess --page benchmarks/judge-guess.md $(GOOD_JUDGE) loop.iterations=5 loop.max_steps=20
 
 # One of the open questions: the judge is shown a share of the training steps corrupted.
 CORRUPTED := domain.name=benchmarks.corrupted:CorruptedGuess,domain.options
