@@ -35,7 +35,7 @@ import sys
 from pathlib import Path
 from helpers.survivor import DeadlyView, attempt
 tiny, run, *overrides = sys.argv[1:]
-print(attempt(Path(tiny), Path(run), overrides, 0, DeadlyView("checkpoint", 2, 0.0)))
+print(attempt(Path(tiny), Path(run), overrides, 0, DeadlyView("checkpoint", 3, 0.0)))
 """
 
 

@@ -38,7 +38,7 @@ import sys
 from pathlib import Path
 from helpers.survivor import DeadlyView, attempt
 recipe, run, *overrides = sys.argv[1:]
-print(attempt(Path(recipe), Path(run), overrides, 0, DeadlyView("checkpoint", 2, 0.0)))
+print(attempt(Path(recipe), Path(run), overrides, 0, DeadlyView("checkpoint", 3, 0.0)))
 """
 
 
