@@ -264,6 +264,8 @@ judge-physics: setup ## rewrite benchmarks/judge-physics.md: a frozen and a trai
 	  --out runs/judge-physics --page benchmarks/judge-physics.md $(GOOD_JUDGE)
 	$(BIN)/rlanything ablate physics --seeds 5 --arms outcome_only,state,graph,leave_one_out,policy_judge \
 	  --out runs/judge-physics --page benchmarks/judge-physics-baselines.md $(GOOD_JUDGE)
+	$(BIN)/rlanything ablate physics --seeds 10 --arms outcome_only,policy_judge_env \
+	  --out runs/judge-physics --page benchmarks/judge-physics-everything.md $(GOOD_JUDGE)
 judge-guess: setup ## rewrite benchmarks/judge-guess.md: the same in the guessing game, ten seeds (half an hour)
 	$(BIN)/rlanything ablate guess --seeds 10 --arms outcome_only $(RIGHT_100) --arms policy,policy_judge \
 	  --out runs/judge-guess --page benchmarks/judge-guess.md $(GOOD_JUDGE) loop.iterations=5 loop.max_steps=20
