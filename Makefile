@@ -257,7 +257,7 @@ judge-trust: setup ## rewrite benchmarks/judge-trust.md: a judge at chance and a
 GOOD_JUDGE := policy.model=nano-two-worlds judge.model=nano-two-worlds adapter.model=nano-two-worlds \
   policy.max_tokens=64 policy.thought_tokens=24 judge.max_tokens=96 \
   loop.tasks=128 "evaluation.splits=[in_domain]"
-judge-physics: setup ## rewrite benchmarks/judge-physics.md: a frozen and a trained judge against outcomes, ten seeds (an hour)
+judge-physics: setup ## rewrite benchmarks/judge-physics*.md: a frozen and a trained judge against outcomes, ten seeds (an hour)
 	$(BIN)/rlanything ablate physics --seeds 5 --arms outcome_only $(RIGHT_100) \
 	  --out runs/judge-physics $(GOOD_JUDGE)
 	$(BIN)/rlanything ablate physics --seeds 10 --arms outcome_only,policy,policy_judge \
@@ -266,13 +266,12 @@ judge-physics: setup ## rewrite benchmarks/judge-physics.md: a frozen and a trai
 	  --out runs/judge-physics --page benchmarks/judge-physics-baselines.md $(GOOD_JUDGE)
 	$(BIN)/rlanything ablate physics --seeds 10 --arms outcome_only,policy_judge_env \
 	  --out runs/judge-physics --page benchmarks/judge-physics-everything.md $(GOOD_JUDGE)
+
 judge-guess: setup ## rewrite benchmarks/judge-guess.md: the same in the guessing game, ten seeds (half an hour)
 	$(BIN)/rlanything ablate guess --seeds 10 --arms outcome_only $(RIGHT_100) --arms policy,policy_judge \
 	  --out runs/judge-guess --page benchmarks/judge-guess.md $(GOOD_JUDGE) loop.iterations=5 loop.max_steps=20
 
-# One of the open questions: the judge is shown a share of the training steps corrupted.
-CORRUPTED := domain.name=benchmarks.corrupted:CorruptedGuess,domain.options
-# Another of them. The space of tasks is open: five physical parameters.
+# One of the open questions. The space of tasks is open: five physical parameters.
 LONG_THROW := "domain.options={families: [throw]}" loop.iterations=280 loop.tasks=64 \
   loop.tasks_per_iteration=8 evaluation.every=28 evaluation.episodes=120 \
   evaluation.judged_episodes=32 checkpoints.every=28
@@ -281,6 +280,8 @@ ten-times: setup ## rewrite benchmarks/ten-times.md: 280 iterations with and wit
 	  --arms "remembers:adapter.memory=1000" --out runs/ten-times $(LONG_THROW)
 	$(BIN)/python benchmarks/ten_times.py runs/ten-times
 
+# Another of them: the judge is shown a share of the training steps corrupted.
+CORRUPTED := domain.name=benchmarks.corrupted:CorruptedGuess,domain.options
 corruption: setup ## rewrite benchmarks/corruption.md and -signals.md: corrupted steps in guess, five seeds (half an hour)
 	PYTHONPATH=examples $(BIN)/rlanything ablate guess --seeds 5 --arms "clean:$(CORRUPTED)={share: 0}" \
 	  --arms "corrupted_10:$(CORRUPTED)={share: 0.1}" --arms "corrupted_30:$(CORRUPTED)={share: 0.3}" \

@@ -1,4 +1,4 @@
-"""What becomes of rewritten tasks in long runs of physics: writes benchmarks/ten-times.md.
+"""Growth, validity and drift of rewritten tasks in long runs: writes benchmarks/ten-times.md.
 
     python benchmarks/ten_times.py FOLDER [--page PAGE]
 
@@ -24,7 +24,6 @@ import numpy.typing as npt
 from few import mean_of_few
 from scipy import optimize, signal, stats
 
-from rlanything.evaluation.intervals import Interval
 from rlanything.evaluation.trends import trend
 from rlanything.progress import Progress
 from rlanything.records import Task
@@ -33,6 +32,7 @@ from rlanything.runs.lineage import accepted_tasks
 from rlanything.runs.results import Numbers
 from rlanything.runs.store.store import Store
 from rlanything.terminal import Terminal
+from rlanything_lab.ablation.table import markdown
 from rlanything_physics.catalogue import FAMILIES
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +48,7 @@ HELD_OUT = "evaluation/in_domain/success"
 
 @dataclass(frozen=True)
 class LongRun:
-    """What one run's store says."""
+    """Metrics, tasks and events of one run, from its store."""
 
     folder: Path
     history: Mapping[int, Numbers]
@@ -165,27 +165,13 @@ def strongest(series: Floats, rng: np.random.Generator) -> tuple[float, float]:
     return len(x) / (int(peaks[0].argmax()) + 1), float((largest[1:] >= largest[0]).mean())
 
 
-def said(values: Sequence[float], digits: int = 1, unit: float = 1) -> str:
+def said(values: Sequence[float], digits: int = 1) -> str:
     """Returns a mean over seeds, with Student's interval where there is one."""
-    return shown(mean_of_few([unit * value for value in values]), digits) or (
-        f"{unit * fmean(values):.{digits}f}"
-    )
-
-
-def shown(interval: Interval | None, digits: int) -> str:
+    interval = mean_of_few(values)
     if interval is None:
-        return ""
-    low, high = (f"{bound:.{digits}f}" for bound in (interval.low, interval.high))
-    return f"{interval.estimate:.{digits}f} [{low}, {high}]"
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [
-        f"| {' | '.join(heads)} |",
-        "|---" * len(heads) + "|",
-        *(f"| {' | '.join(row)} |" for row in rows),
-        "",
-    ]
+        return f"{fmean(values):.{digits}f}"
+    mean, low, high = (f"{x:.{digits}f}" for x in (interval.estimate, interval.low, interval.high))
+    return f"{mean} [{low}, {high}]"
 
 
 def along(arms: Mapping[str, Sequence[LongRun]]) -> list[str]:
@@ -209,7 +195,7 @@ def along(arms: Mapping[str, Sequence[LongRun]]) -> list[str]:
                 ]
             )
         heads = ("iterations", "proposed", "repeats", "accepted", "acceptance", "drift at the end")
-        lines += [f"### {arm}", "", *table([*heads, "success in domain"], rows)]
+        lines += [f"### {arm}", "", *markdown([[*heads, "success in domain"], *rows]), ""]
     return lines
 
 
@@ -217,9 +203,9 @@ def decisions(arms: Mapping[str, Sequence[LongRun]]) -> list[str]:
     """Returns one row for each measure, with a column for each arm and for their difference."""
     rng = np.random.default_rng(0)
     half = SPAN * 5
+    last = next(iter(arms.values()))[0].iterations
 
     def by_time(run: LongRun) -> float:
-        last = run.iterations
         return run.count("accepted", last - half, last) - run.count("accepted", 0, half)
 
     def pairs(run: LongRun) -> float:
@@ -255,7 +241,7 @@ def decisions(arms: Mapping[str, Sequence[LongRun]]) -> list[str]:
             lambda run: told_apart(run, rng),
             2,
         ),
-        f"peak memory, iteration 280 over {SPAN}, %": (memory, 1),
+        f"peak memory, iteration {last} over {SPAN}, %": (memory, 1),
         f"seconds for the report, last {SPAN} iterations over the second {SPAN}": (reports, 2),
     }
     rows = []
@@ -265,7 +251,7 @@ def decisions(arms: Mapping[str, Sequence[LongRun]]) -> list[str]:
         rows.append([name, *(said(v, digits) for v in values), said(differences, digits)])
     names = [*arms]
     heads = ["mean over seeds", *names, f"{names[-1]} less {names[0]}"]
-    return ["## Measures", "", *table(heads, rows)]
+    return ["## Measures", "", *markdown([heads, *rows]), ""]
 
 
 def together(arms: Mapping[str, Sequence[LongRun]]) -> list[str]:
@@ -284,15 +270,15 @@ def together(arms: Mapping[str, Sequence[LongRun]]) -> list[str]:
             f"{r:.2f} [{low:.2f}, {high:.2f}] over {len(moved)} pairs."
         )
     lines += ["", "## Cycles", "", "The strongest period, in iterations, against AR(1) noise."]
-    lines += ["", "| arm | series | period, by seed | p, by seed |", "|---|---|---|---|"]
+    rows = [["arm", "series", "period, by seed", "p, by seed"]]
     rng = np.random.default_rng(1)
     for arm, runs in arms.items():
         for name, title in SERIES.items():
             found = [strongest(run.series(name), rng) for run in runs]
             periods = ", ".join(f"{period:.0f}" for period, _ in found)
             chances = ", ".join(f"{chance:.2f}" for _, chance in found)
-            lines.append(f"| {arm} | {title} | {periods} | {chances} |")
-    return [*lines, ""]
+            rows.append([arm, title, periods, chances])
+    return [*lines, "", *markdown(rows), ""]
 
 
 def attempts(run: LongRun, player: str, rollouts: int, progress: Progress) -> list[list[bool]]:
@@ -328,7 +314,7 @@ def validity(arms: Mapping[str, Sequence[LongRun]]) -> list[str]:
             many = str(len(run.accepted))
             rows.append([f"{arm}, {run.folder.name}", many, *(f"{c:.1%}" for c in cells)])
     heads = ("run", "accepted", "expert wins", "policy wins, of all attempts")
-    return ["## Validity", "", *table([*heads, f"... once in {ATTEMPTS}"], rows)]
+    return ["## Validity", "", *markdown([[*heads, f"... once in {ATTEMPTS}"], *rows]), ""]
 
 
 def main() -> None:

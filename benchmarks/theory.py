@@ -1,7 +1,7 @@
 """Theorems 1 and 2 on the judgements of real runs: writes benchmarks/theory.md.
 
     python benchmarks/theory.py RUN [RUN ...] [--out PAGE]
-    python benchmarks/theory.py --arms ARM [ARM ...]
+    python benchmarks/theory.py --arms ARM [ARM ...] [--out PAGE]
 
 The second form writes benchmarks/theory-studies.md, one row for each ARM: a folder of runs as
 `rlanything ablate` leaves them, `seed-0`, `seed-1` and so on.
@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ from rlanything.evaluation.diagnostics import (
 )
 from rlanything.evaluation.intervals import Interval, percentile_interval
 from rlanything.runs.store.store import Store
+from rlanything_lab.ablation.table import markdown
 
 Integers = npt.NDArray[np.integer]
 RESAMPLES = 500
@@ -155,34 +157,45 @@ def verdict(found: Interval | None) -> str:
     return "violated" if found.high < 0 else "violated, within noise"
 
 
+def cells(judged: Judged) -> dict[str, str]:
+    """Returns what Theorem 1 is about, by the name of its column."""
+    m = judged.scores.shape[1]
+    the_mu, found = mu(judged.scores, judged.outcomes), slack(judged)
+    rho, rest = correlation(judged, False), correlation(judged, True)
+    bounds = f"{found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}]" if found else "-"
+    return {
+        "steps": str(len(judged.outcomes)),
+        "m": str(m),
+        "p+": number(p_plus(judged.scores, judged.outcomes)),
+        "p-": number(p_minus(judged.scores, judged.outcomes)),
+        "mu": number(the_mu),
+        "A": number(reward_precision(judged.scores, judged.outcomes)),
+        "bound": number(precision_bound(the_mu, m)),
+        "A - bound [95%]": bounds,
+        "the bound": verdict(found),
+        "A if independent": number(if_independent(judged)),
+        "ties": f"{ties(judged):.2f}",
+        "correlation": number(rho, 2),
+        "given the label too": number(rest, 2) if (judged.labels != 0).any() else "-",
+        "effective m": f"{effective(m, rho):.1f}",
+    }
+
+
 def first_theorem(by_iteration: dict[int, Judged]) -> list[str]:
     """A row an iteration, and one of all of them."""
-    lines = [
-        "| iteration | steps | mu | A | bound | A - bound [95%] | the bound | A if independent | "
-        "ties | correlation | given the label too | effective m |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    shown = [
+        *("steps", "mu", "A", "bound", "A - bound [95%]", "the bound", "A if independent"),
+        *("ties", "correlation", "given the label too", "effective m"),
     ]
+    rows = [["iteration", *shown]]
     every = list(by_iteration.items())
     for iteration, judged in [*every, ("all", merged(list(by_iteration.values())))]:
         if not {-1, 1} <= set(judged.outcomes.tolist()):
-            lines.append(f"| {iteration} | {len(judged.outcomes)} | one outcome only |")
+            rows.append([str(iteration), str(len(judged.outcomes)), "one outcome only"])
             continue
-        m = judged.scores.shape[1]
-        the_mu = mu(judged.scores, judged.outcomes)
-        rho, rest = correlation(judged, False), correlation(judged, True)
-        interval = slack(judged)
-        shown = "-"
-        if interval:
-            shown = f"{interval.estimate:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
-        labelled = (judged.labels != 0).any()
-        lines.append(
-            f"| {iteration} | {len(judged.outcomes)} | {number(the_mu)} | "
-            f"{number(reward_precision(judged.scores, judged.outcomes))} | "
-            f"{number(precision_bound(the_mu, m))} | {shown} | {verdict(interval)} | "
-            f"{if_independent(judged):.3f} | {ties(judged):.2f} | {number(rho, 2)} | "
-            f"{number(rest, 2) if labelled else '-'} | {effective(m, rho):.1f} |"
-        )
-    return lines
+        found = cells(judged)
+        rows.append([str(iteration), *(found[name] for name in shown)])
+    return markdown(rows)
 
 
 def if_independent(judged: Judged) -> float:
@@ -230,45 +243,62 @@ def more_judgements(judged: Judged) -> list[str]:
     return lines
 
 
-def second_theorem(by_iteration: dict[int, Judged], weight: float) -> list[str]:
-    """|f+| / |f-| of single tasks by their accuracy."""
-    ratios: defaultdict[tuple[float, float], list[float]] = defaultdict(list)
-    for judged in by_iteration.values():
-        for group in range(judged.groups.max() + 1):
-            part = judged.of(judged.groups == group)
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """|f+| / |f-| of the tasks of a bin: their number, quartiles, and the share near 1."""
+
+    tasks: int
+    low: float
+    middle: float
+    high: float
+    near: float
+
+
+def ratios(judged: Sequence[Judged], weight: float) -> dict[str, Ratios]:
+    """Returns the ratios of single tasks by the name of the bin of their accuracy."""
+    by_bin: dict[str, list[float]] = {name: [] for name in BIN_NAMES}
+    for each in judged:
+        for group in range(each.groups.max() + 1):
+            part = each.of(each.groups == group)
             # By steps, not by episodes: lost ones are longer. The share of won steps is what the
             # norms see.
             accuracy = float((part.outcomes == 1).mean())
-            low_high = next((b for b in ACCURACY_BINS if accuracy <= b[1] + 1e-9), (1, 1))
+            place = next((i for i, b in enumerate(ACCURACY_BINS) if accuracy <= b[1] + 1e-9), -1)
             ratio = weight_ratio(part.scores, part.outcomes, weight)
-            ratios[low_high].append(np.inf if ratio is None else ratio)
-    lines = [
-        "| steps of won episodes among the task's | tasks | median ratio | middle half | near 1 "
-        "(1/2 to 2) |",
-        "|---|---|---|---|---|",
-    ]
-    for low_high in ACCURACY_BINS:
-        values = np.array(ratios[low_high])
-        if not len(values):
-            continue
-        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], method="nearest")
-        near = ((values >= 0.5) & (values <= 2)).mean()
-        name = BIN_NAMES[ACCURACY_BINS.index(low_high)]
-        lines.append(
-            f"| {name} | {len(values)} | {middle:.2f} | {low:.2f} to {high:.2f} | {near:.0%} |"
-        )
-    return lines
+            by_bin[BIN_NAMES[place]].append(np.inf if ratio is None else ratio)
+    found: dict[str, Ratios] = {}
+    for name, given in by_bin.items():
+        if given:
+            values = np.array(given)
+            low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], method="nearest")
+            near = ((values >= 0.5) & (values <= 2)).mean()
+            found[name] = Ratios(len(values), float(low), float(middle), float(high), float(near))
+    return found
+
+
+def second_theorem(by_iteration: dict[int, Judged], weight: float) -> list[str]:
+    """|f+| / |f-| of single tasks by their accuracy."""
+    rows = [["steps of won episodes among the task's", "tasks", "median ratio", "middle half"]]
+    rows[0].append("near 1 (1/2 to 2)")
+    for name, each in ratios([*by_iteration.values()], weight).items():
+        middle = f"{each.low:.2f} to {each.high:.2f}"
+        rows.append([name, str(each.tasks), f"{each.middle:.2f}", middle, f"{each.near:.0%}"])
+    return markdown(rows)
 
 
 def number(value: float | None, places: int = 3) -> str:
     return "-" if value is None else f"{value:.{places}f}"
 
 
+def opened(run: Path) -> tuple[dict[str, Any], dict[int, Judged]]:
+    """Returns a run's recipe, and its judged steps by iteration."""
+    with closing(Store(run / "run.sqlite")) as store:
+        recipe = json.loads(store.query("SELECT value FROM run WHERE key = 'recipe'")[0][0])
+        return recipe, read(store)
+
+
 def section(run: Path) -> list[str]:
-    store = Store(run / "run.sqlite")
-    recipe = json.loads(store.query("SELECT value FROM run WHERE key = 'recipe'")[0][0])
-    by_iteration = read(store)
-    store.close()
+    recipe, by_iteration = opened(run)
     if not by_iteration:
         raise SystemExit(f"{run}: no iteration is finished")
     whole = merged(list(by_iteration.values()))
@@ -338,70 +368,52 @@ STUDIES = """# The theorems at work, study by study
 
 Medians over single tasks of single iterations; in brackets the share between 1/2 and 2.
 
-| runs | none won | up to 1/4 | up to 1/2 | half | up to 3/4 | more | all won |
-|---|---|---|---|---|---|---|---|
 {second}
 """
 
 
-FIRST = (
-    *("runs", "seeds", "steps", "m", "p+", "p-", "mu", "A", "bound", "A - bound [95%]"),
-    *("A if independent", "correlation", "given the label too", "effective m"),
-)
-
-
-def study(arm: Path) -> tuple[str, str]:
-    """Returns an arm's rows of both tables."""
-    by_run, weight = [], 0.0
-    for path in sorted(arm.glob("seed-*/run.sqlite")):
-        with closing(Store(path)) as store:
-            recipe = json.loads(store.query("SELECT value FROM run WHERE key = 'recipe'")[0][0])
-            weight = recipe["feedback"]["judge_lambda"]
-            by_run.append(merged([*read(store).values()]))
-    whole = merged(by_run)
-    m = whole.scores.shape[1]
-    rho, rest = correlation(whole, False), correlation(whole, True)
-    the_mu, found = mu(whole.scores, whole.outcomes), slack(whole)
-    cells = [
-        f"{arm.parent.name}/{arm.name}",
-        str(len(by_run)),
-        str(len(whole.outcomes)),
-        str(m),
-        number(p_plus(whole.scores, whole.outcomes)),
-        number(p_minus(whole.scores, whole.outcomes)),
-        number(the_mu),
-        number(reward_precision(whole.scores, whole.outcomes)),
-        number(precision_bound(the_mu, m)),
-        f"{found.estimate:+.3f} [{found.low:+.3f}, {found.high:+.3f}]" if found else "-",
-        number(if_independent(whole)),
-        number(rho, 2),
-        number(rest, 2) if (whole.labels != 0).any() else "-",
-        f"{effective(m, rho):.1f}",
+def studies(arms: Sequence[Path], command: str) -> str:
+    """Returns the page with a row for each arm."""
+    shown = [
+        *("steps", "m", "p+", "p-", "mu", "A", "bound", "A - bound [95%]"),
+        *("A if independent", "correlation", "given the label too", "effective m"),
     ]
-    ratios = second_theorem(dict(enumerate(by_run)), weight)[2:]
-    by_bin = {row.split(" | ")[0].strip("| "): row.split(" | ") for row in ratios}
-    shares = [by_bin.get(name) for name in BIN_NAMES]
-    medians = [f"{row[2]} ({row[4].strip(' |')})" if row else "" for row in shares]
-    return f"| {' | '.join(cells)} |", f"| {' | '.join([cells[0], *medians])} |"
+    first = [["runs", "seeds", *shown]]
+    second = [
+        ["runs", "none won", "up to 1/4", "up to 1/2", "half", "up to 3/4", "more", "all won"]
+    ]
+    for arm in arms:
+        runs = [opened(store.parent) for store in sorted(arm.glob("seed-*/run.sqlite"))]
+        by_run = [merged([*by_iteration.values()]) for _, by_iteration in runs]
+        name, found = f"{arm.parent.name}/{arm.name}", cells(merged(by_run))
+        first.append([name, str(len(runs)), *(found[column] for column in shown)])
+        of_tasks = ratios(by_run, runs[-1][0]["feedback"]["judge_lambda"])
+        medians = [
+            f"{each.middle:.2f} ({each.near:.0%})" if (each := of_tasks.get(accuracy)) else ""
+            for accuracy in BIN_NAMES
+        ]
+        second.append([name, *medians])
+    return STUDIES.format(
+        command=command, first="\n".join(markdown(first)), second="\n".join(markdown(second))
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--arms", action="store_true", help="each RUN is a folder of seeds")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".md"))
+    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    names = " ".join(["python benchmarks/theory.py", *map(str, asked.runs)])
+    flags = ["--arms"] if asked.arms else []
+    command = " ".join(["python benchmarks/theory.py", *flags, *map(str, asked.runs)])
     if asked.arms:
-        names = names.replace("theory.py", "theory.py --arms")
-        first, second = zip(*map(study, asked.runs), strict=True)
-        first = (f"| {' | '.join(FIRST)} |", "|---" * len(FIRST) + "|", *first)
-        page = STUDIES.format(command=names, first="\n".join(first), second="\n".join(second))
-        Path(__file__).with_name("theory-studies.md").write_text(page, encoding="utf-8")
-        return
-    lines = [line for run in asked.runs for line in section(run)]
-    asked.out.write_text("\n".join([HEAD.format(command=names), *lines]).rstrip() + "\n")
-    print(f"written to {asked.out}", file=sys.stderr)
+        page = studies(asked.runs, command)
+    else:
+        lines = [line for run in asked.runs for line in section(run)]
+        page = "\n".join([HEAD.format(command=command), *lines]).rstrip() + "\n"
+    out = asked.out or Path(__file__).with_name("theory-studies.md" if asked.arms else "theory.md")
+    out.write_text(page, encoding="utf-8")
+    print(f"written to {out}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What training in one of two worlds changes in each of them: writes benchmarks/transfer.md.
+"""Changes in each of two worlds by training in one of them: writes benchmarks/transfer.md.
 
     python benchmarks/transfer.py ARM [ARM ...] [--page PAGE]
 
@@ -20,6 +20,7 @@ from rlanything.algorithm.curriculum import label_of
 from rlanything.evaluation.counts import pooled
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import points
+from rlanything_lab.ablation.table import markdown
 
 OWN_PAGE = Path(__file__).with_name("transfer.md")
 LABELS = ("good steps", "bad steps")
@@ -59,9 +60,8 @@ def main() -> None:
         "iteration; means over seeds, the change with Student's 95% interval. The question and the "
         "rule are in [the plan](two-worlds.md#fixed-before-the-runs).",
         "",
-        "| arm | role | measured in | seeds | before | after | change, points |",
-        "|---|---|---|---|---|---|---|",
     ]
+    rows = [["arm", "role", "measured in", "seeds", "before", "after", "change, points"]]
     for arm in args.arms:
         runs = [measured(store.parent) for store in sorted(arm.glob("seed-*/run.sqlite"))]
         for role, world in runs[0]:
@@ -69,8 +69,8 @@ def main() -> None:
             before, after = (fmean([value[at] for value in values]) for at in (0, -1))
             change = mean_of_few([value[-1] - value[0] for value in values])
             cells = [arm.name, role, world, str(len(runs)), f"{before:.1%}", f"{after:.1%}"]
-            lines.append(f"| {' | '.join([*cells, points(change) if change else ''])} |")
-    args.page.write_text("\n".join([*lines, ""]), encoding="utf-8")
+            rows.append([*cells, points(change) if change else ""])
+    args.page.write_text("\n".join([*lines, *markdown(rows), ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":

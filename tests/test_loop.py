@@ -21,6 +21,7 @@ from rlanything.algorithm.curriculum import accepts
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.progress import Progress
 from rlanything.runs.store.codec import StoredCompletion
+from rlanything.runs.store.schema import CONTENT
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import StoredTrajectory
 from rlanything.runs.trainer import Trainer
@@ -210,12 +211,8 @@ def test_the_same_seed_gives_the_same_metrics_and_weights(run: Path, tmp_path: P
     again = run_tiny(tmp_path / "again", "environment.workers=1")
     for role in ("policy", "judge"):
         assert weights(again, 2, role) == weights(run, 2, role)
-    metrics = (
-        "SELECT iteration, name, value FROM metrics WHERE name NOT LIKE 'seconds/%'"
-        " AND name NOT LIKE 'memory/%' ORDER BY 1, 2"
-    )
     first, second = Store(run / "run.sqlite"), Store(again / "run.sqlite")
-    assert first.query(metrics) == second.query(metrics)
+    assert first.query(CONTENT["metrics"]) == second.query(CONTENT["metrics"])
     first.close()
     second.close()
 

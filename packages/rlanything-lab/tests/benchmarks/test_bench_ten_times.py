@@ -1,4 +1,4 @@
-"""What benchmarks/ten_times.py measures."""
+"""Measures of benchmarks/ten_times.py: repeats, drift, tasks told apart, cycles."""
 
 from __future__ import annotations
 
