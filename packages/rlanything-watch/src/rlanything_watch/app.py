@@ -174,7 +174,7 @@ class WatchApp(App[None]):
     # --- drawing
 
     def _show(self) -> None:
-        if not self.is_mounted:
+        if not self.is_running:  # a look can end after the screen has closed
             return
         run = self.runs[self.current]
         place = f"{self.current + 1}/{len(self.runs)} " if len(self.runs) > 1 else ""
