@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges gradients judge-pays judge-ceiling judge-baselines judge-value judge-trust judge-physics judge-guess corruption ten-times smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges gradients judge-pays judge-ceiling judge-baselines judge-value judge-trust judge-physics judge-web judge-guess corruption ten-times smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -257,7 +257,7 @@ judge-trust: setup ## rewrite benchmarks/judge-trust.md: a judge at chance and a
 GOOD_JUDGE := policy.model=nano-two-worlds judge.model=nano-two-worlds adapter.model=nano-two-worlds \
   policy.max_tokens=64 policy.thought_tokens=24 judge.max_tokens=96 \
   loop.tasks=128 "evaluation.splits=[in_domain]"
-judge-physics: setup ## rewrite benchmarks/judge-physics*.md: a frozen and a trained judge against outcomes, ten seeds (an hour)
+judge-physics: setup ## rewrite benchmarks/judge-physics*.md: frozen, trained and anchored judges against outcomes, ten seeds (two hours)
 	$(BIN)/rlanything ablate physics --seeds 5 --arms outcome_only $(RIGHT_100) \
 	  --out runs/judge-physics $(GOOD_JUDGE)
 	$(BIN)/rlanything ablate physics --seeds 10 --arms outcome_only,policy,policy_judge \
@@ -266,6 +266,13 @@ judge-physics: setup ## rewrite benchmarks/judge-physics*.md: a frozen and a tra
 	  --out runs/judge-physics --page benchmarks/judge-physics-baselines.md $(GOOD_JUDGE)
 	$(BIN)/rlanything ablate physics --seeds 10 --arms outcome_only,policy_judge_env \
 	  --out runs/judge-physics --page benchmarks/judge-physics-everything.md $(GOOD_JUDGE)
+	$(BIN)/rlanything ablate physics --seeds 10 --arms outcome_only,policy,policy_judge \
+	  --arms "policy_judge_anchored:feedback.policy_reward=integrated,judge.train=true,curriculum.adapt_tasks=false,judge.reference_kl_weight=0.1" \
+	  --out runs/judge-physics --page benchmarks/judge-anchored.md $(GOOD_JUDGE)
+
+judge-web: setup ## rewrite benchmarks/judge-web.md: what any judge could win on web pages, five seeds (two hours)
+	$(BIN)/rlanything ablate miniwob-nano --seeds 5 --arms outcome_only $(RIGHT_100) $(RIGHT_80) \
+	  --out runs/judge-web --page benchmarks/judge-web.md 'evaluation.splits=[in_domain]'
 
 judge-guess: setup ## rewrite benchmarks/judge-guess.md: the same in the guessing game, ten seeds (half an hour)
 	$(BIN)/rlanything ablate guess --seeds 10 --arms outcome_only $(RIGHT_100) --arms policy,policy_judge \

@@ -1,7 +1,7 @@
 """The speed-up of a loop that does not wait for its slowest episodes. Rewrites the first part of
 benchmarks/staleness.md; `make staleness` also measures what such a loop learns.
 
-python benchmarks/staleness.py [--rounds 3] [--step 0.2]
+python benchmarks/staleness.py [--rounds 3] [--step 0.4]
 
 Ways take turns, so that what else the machine does falls on all of them. In the game of
 `examples/guess.py` one episode in ten takes twenty times as long at every step; only time differs.
@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 from guess import Guess, GuessEnvironment  # noqa: E402
 
 PAGE = Path(__file__).with_suffix(".md")
-ITERATIONS = 8
+ITERATIONS = 16
 LOOP = {
     "loop.iterations": ITERATIONS,
     "loop.tasks": 48,
@@ -92,7 +92,7 @@ def measure(changes: dict[str, object], seconds: float, seed: int) -> tuple[floa
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--step", type=float, default=0.2, help="seconds of an ordinary step")
+    parser.add_argument("--step", type=float, default=0.4, help="seconds of an ordinary step")
     given = parser.parse_args()
     rounds: list[dict[str, tuple[float, float]]] = []
     for number in range(given.rounds):
