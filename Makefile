@@ -1,6 +1,6 @@
 # `make quickstart` and `make test` do all the set-up; nothing else needs installing by hand.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges gradients judge-pays judge-ceiling judge-baselines judge-value judge-trust judge-physics judge-web judge-guess corruption ten-times smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
+.PHONY: help setup toolchain osworld quickstart evidence published remedies judge-alone lambda at-length coding-arms web-arms desktop-arms two-worlds staleness judges gradients judge-pays judge-ceiling judge-baselines judge-value judge-trust judge-physics judge-replays judge-web judge-guess corruption ten-times smollm2 lint test test-core test-newest test-oldest test-slow test-vllm test-cluster test-agents test-ecosystems docs notebooks newcomer lock dist audit bench bench-vllm
 
 PYTHON ?= python3
 VENV := .venv
@@ -269,6 +269,12 @@ judge-physics: setup ## rewrite benchmarks/judge-physics*.md: frozen, trained an
 	$(BIN)/rlanything ablate physics --seeds 10 --arms outcome_only,policy,policy_judge \
 	  --arms "policy_judge_anchored:feedback.policy_reward=integrated,judge.train=true,curriculum.adapt_tasks=false,judge.reference_kl_weight=0.1" \
 	  --out runs/judge-physics --page benchmarks/judge-anchored.md $(GOOD_JUDGE)
+
+judge-replays: setup ## rewrite benchmarks/judge-replays.md: a judge rewarded by replays in physical worlds, five seeds (an hour)
+	$(BIN)/rlanything ablate physics --seeds 5 --arms outcome_only,policy,policy_judge \
+	  --arms "replayed:feedback.policy_reward=integrated,judge.train=true,curriculum.adapt_tasks=false,feedback.judge_reward=replays" \
+	  --arms "more_rollouts:feedback.policy_reward=outcome,judge.train=false,curriculum.adapt_tasks=false,loop.rollouts_per_task=24" \
+	  --out runs/judge-replays --page benchmarks/judge-replays.md 'evaluation.splits=[in_domain]'
 
 judge-web: setup ## rewrite benchmarks/judge-web.md: what any judge could win on web pages, five seeds (two hours)
 	$(BIN)/rlanything ablate miniwob-nano --seeds 5 --arms outcome_only $(RIGHT_100) $(RIGHT_80) \

@@ -38,12 +38,12 @@ from rlanything.roles.chat_model import ChatModel
 from rlanything.roles.judges.base import Judge, group_signals
 from rlanything.roles.judges.oracle import OracleJudge
 from rlanything.rollout.episodes import RolloutRequest, rollout
+from rlanything.rollout.replays import Replayer, advantage
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_chat_model, build_judge, build_policy
 from rlanything.runs.target import RunTarget, with_weights
 from rlanything.seeds import derive
 from rlanything.terminal import Terminal
-from rlanything_lab.replays import Replayer, advantage
 
 PHASES = ("before training", "after training")
 OPEN = FeedbackSettings(policy_window=(0.0, 1.0), judge_window=(0.0, 1.0))

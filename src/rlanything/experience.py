@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rlanything.algorithm.curriculum import Pool, Slot
+from rlanything.algorithm.rewards import ReplayOptions
 from rlanything.config.recipe import Recipe
 from rlanything.progress import Progress
+from rlanything.records import JudgedTrajectory
 from rlanything.rollout.episodes import Agent, LiveEpisodes, RolloutRequest, Rollouts, rollout
 from rlanything.rollout.groups import ScheduledTask
 from rlanything.rollout.queue import GroupQueue
+from rlanything.rollout.replays import Replayer, disputed
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
@@ -46,6 +50,28 @@ class Experience:
                 environment.lockstep,
             )
         return scheduled, played
+
+    def measure(
+        self, iteration: int, judged: Sequence[JudgedTrajectory], options: ReplayOptions
+    ) -> tuple[list[JudgedTrajectory], dict[str, int]]:
+        """Returns the trajectories with the gains of the steps that are disputed most, measured by
+        replays, and counts: `steps` that were played, steps `measured`, gains that `changed` V."""
+        seed = derive(self.recipe.seed, iteration, "replays")
+        places = disputed(judged, self.recipe.feedback.judge_window, options.steps, seed)
+        states = [(judged[row].trajectory, i + after) for row, i in places for after in (0, 1)]
+        replayer = Replayer(
+            self.policy, self.environments, options.replays, self.recipe.loop.max_steps
+        )
+        count = options.replays * sum(i < len(one.steps) for one, i in states)
+        with self.progress.phase("replays", count, "episodes") as advance:
+            values = replayer.values(states, seed, advance)
+        gains = [[0.0] * len(one.judgements) for one in judged]
+        for (row, i), before, after in zip(places, values[::2], values[1::2], strict=True):
+            if before is not None and after is not None:
+                gains[row][i] = after.won - before.won
+        changed = sum(gains[row][i] != 0 for row, i in places)
+        measured = [replace(one, gains=tuple(g)) for one, g in zip(judged, gains, strict=True)]
+        return measured, {"steps": replayer.steps, "measured": len(places), "changed": changed}
 
     def finish(self) -> None:
         """Plays the episodes under way to their end, before others can use the environments."""

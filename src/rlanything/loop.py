@@ -36,6 +36,8 @@ class IterationResult:
     """Errors that the policy's own response caused; these episodes count as losses."""
     lambdas: dict[str, float] = field(default_factory=dict)
     """lambda of Eq. 1 by judge; empty unless it is adaptive."""
+    replays: dict[str, int] = field(default_factory=dict)
+    """Counts of `Experience.measure`; empty unless the judges' reward needs gains."""
     accepted: list[str] = field(default_factory=list)
     """Slots whose candidate became their active task."""
     rejected: list[str] = field(default_factory=list)
@@ -105,6 +107,8 @@ class Loop:
         if feedback.policy_lambda_control == "adaptive":
             self.agreements[t] = panel.agreements(judged)
             result.lambdas = adapted(feedback.policy_lambda, self.agreements, t)
+        if (options := self.recipe.replays) is not None:
+            judged, result.replays = self.experience.measure(t, judged, options)
         settings = self.pool.feedback_by_world(feedback)
         unplayable = [task.id for task in played.unplayable]
         return grouped(

@@ -201,6 +201,9 @@ class JudgedTrajectory:
     trajectory: Trajectory
     judgements: tuple[tuple[Judgement, ...], ...]
     """[steps][m]; with several judges, grouped by judge in the order of the recipe."""
+    gains: tuple[float, ...] | None = None
+    """Each step's gain A as replays measured it, [steps] in [-1, 1]; 0 if it was not measured.
+    None: nothing was measured."""
 
     @property
     def scores(self) -> tuple[tuple[int, ...], ...]:
@@ -210,10 +213,12 @@ class JudgedTrajectory:
     @property
     def views(self) -> tuple[JudgedTrajectory, ...]:
         """The judged episode as each player saw it."""
+        if len(views := self.trajectory.views) == 1:
+            return (replace(self, trajectory=views[0]),)
         rows = [*zip(self.trajectory.steps, self.judgements, strict=True)]
         return tuple(
             JudgedTrajectory(view, tuple(row for step, row in rows if step.player == view.player))
-            for view in self.trajectory.views
+            for view in views
         )
 
     @property
@@ -224,7 +229,7 @@ class JudgedTrajectory:
     def only(self, judge: str) -> JudgedTrajectory:
         """Returns the trajectory with the judgements of one judge."""
         rows = (tuple(each for each in step if each.by == judge) for step in self.judgements)
-        return JudgedTrajectory(self.trajectory, tuple(rows))
+        return JudgedTrajectory(self.trajectory, tuple(rows), self.gains)
 
     def scores_by(self, judge: str) -> tuple[tuple[int, ...], ...]:
         """Returns S_ij of one judge, [steps][m]."""

@@ -1,4 +1,4 @@
-"""Values of states by replays, and the judge that learns from them."""
+"""The judge that measures by replays, and the policy that learns from it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from rlanything.records import Task, Trajectory
 from rlanything.roles.baselines import RandomAgent
 from rlanything.roles.judges.base import JudgeError
 from rlanything.rollout.episodes import RolloutRequest, rollout
+from rlanything.rollout.replays import Replayer
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything_lab.replays import Replayer, ReplayJudge, Value, advantage
+from rlanything_lab.replays import ReplayJudge
 
 TRIES = 4
 
@@ -32,40 +33,10 @@ def guess() -> Iterator[Domain]:
     sys.path.remove(str(ROOT / "examples"))
 
 
-def won_from(step: int) -> float:
-    """The chance to guess one of eight numbers at random in the tries that are left."""
-    return 1 - (7 / 8) ** (TRIES - step)
-
-
 def played(domain: Domain, environments: EnvironmentPool, count: int) -> tuple[Trajectory, ...]:
     task = Task("t", "Guess.", data={"secret": 3, "tries": TRIES})
     requests = [RolloutRequest(f"t/{i}", task, i) for i in range(count)]
     return rollout(RandomAgent(domain), environments, requests, TRIES, 8).trajectories
-
-
-def test_a_value_is_the_share_of_replays_that_are_won(guess: Domain) -> None:
-    with EnvironmentPool(guess, {}, 0, math.inf) as environments:
-        lost = next(t for t in played(guess, environments, 20) if t.outcome == -1)
-        replayer = Replayer(RandomAgent(guess), environments, 800, TRIES)
-        states = [(lost, i) for i in range(TRIES + 1)]
-        values = [value for value in replayer.values(states, 1) if value is not None]
-    for i, value in enumerate(values[:-1]):
-        assert value.replays == 800
-        assert value.won == pytest.approx(won_from(i), abs=4 * math.sqrt(value.variance))
-    assert values[-1] == Value(0.0, 0)
-    gain, error = advantage(values[2], values[3])
-    assert gain == pytest.approx(won_from(3) - won_from(2), abs=4 * error)
-    assert 0 < error < 0.05
-
-
-def test_a_state_is_measured_once_however_often_it_is_met(guess: Domain) -> None:
-    ended: list[int] = []
-    with EnvironmentPool(guess, {}, 0, math.inf) as environments:
-        rollouts = played(guess, environments, 6)
-        replayer = Replayer(RandomAgent(guess), environments, 5, TRIES)
-        values = replayer.values([(one, 0) for one in rollouts], 1, ended.append)
-    assert sum(ended) == 5
-    assert len(set(values)) == 1
 
 
 def lose_all(pool: EnvironmentPool) -> dict[int, EpisodeError]:

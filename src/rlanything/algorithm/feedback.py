@@ -78,7 +78,8 @@ class FeedbackSettings(Options):
     """The policy trains on tasks whose accuracy is in this interval, bounds included."""
     judge_reward: RewardConfig = Field(default_factory=RewardConfig.default)
     """Reward of a judge, by name or as `{name: ..., options: {...}}`: `consistency` (Eq. 2),
-    `proper` for a judge of value, one that an installed package registers, or `module:function`
+    `proper` for a judge of value, `replays` (Eq. 2 with gains that are measured by playing steps
+    again), one that an installed package registers, or `module:function`
     (docs/losses.md)."""
     judge_window: Window = (0.2, 0.8)
     """Judges train on tasks whose accuracy is in this interval, bounds included. A judge of value

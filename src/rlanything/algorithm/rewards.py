@@ -5,6 +5,7 @@ to an advantage for each answer.
 |---|---|---|
 | `consistency` | R^S_ij = R_i S_ij, standardized over the m of its step | the paper, Eq. 2 |
 | `proper` | -(p_ij - W)^2 minus its mean over the m, divided by the spread of p | Brier score |
+| `replays` | sign(A_i) S_ij, standardized likewise, times abs(A_i); A_i by replays | VinePPO |
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from rlanything.algorithm.feedback import (
     Floats,
@@ -43,6 +45,8 @@ class RewardInputs:
     """R_i, [G] arrays [steps]: Eq. 1 with this judge's own scores and `judge_lambda`."""
     grades: Sequence[TrajectoryScores] | None = None
     """Grades [G][steps][m] from 0 to 10, -1 if unreadable; None from a judge that scores."""
+    gains: Sequence[Sequence[float]] | None = None
+    """The gains A_i that replays measured, [G][steps] in [-1, 1]; 0 where none was measured."""
 
 
 JudgeAdvantages: TypeAlias = Sequence[Sequence[Floats]]
@@ -105,6 +109,34 @@ def _brier_advantages(grades: npt.NDArray[np.integer], won: bool) -> Floats:
     read = moments(chances[~unread]).mean
     spread = np.sqrt(np.mean(np.where(unread, 1.0, chances - read) ** 2)) if len(grades) else 0.0
     return standardize(rewards, Moments(moments(rewards).mean, np.asarray(spread)))
+
+
+class ReplayOptions(Options):
+    """Options of `replays`."""
+
+    steps: Annotated[int, Field(ge=1)] = 128
+    """Number of steps per iteration whose gain is measured: those on which the judge's answers
+    disagree most."""
+    replays: Annotated[int, Field(ge=1)] = 2
+    """K, how often each of their two states is continued."""
+
+
+@needs("gains")
+def replays(inputs: RewardInputs, options: ReplayOptions) -> list[list[Floats]]:
+    """R^S_ij = sign(A_i) * S_ij, standardized by its population std over the m of its step, times
+    |A_i|: Eq. 2 with the gain A_i = V(after) - V(before) in place of R_i, whose sign is the
+    outcome's. The expected advantage is in proportion to the true gain, however few the replays."""
+    del options  # they say what is measured
+    rows = zip(inputs.scores, inputs.gains or (), strict=True)
+    return [
+        [_weighed(abs(gain), np.sign(gain), step) for step, gain in zip(*row, strict=True)]
+        for row in rows
+    ]
+
+
+def _weighed(weight: float, sign: float, scores: npt.ArrayLike) -> Floats:
+    feedback = consistency_feedback(sign, scores)
+    return weight * standardize(feedback, moments(feedback))
 
 
 def judge_advantages(

@@ -58,6 +58,7 @@ def task_signals(
     values: Sequence[Sequence[float]] | None = None,
     lengths: Sequence[Sequence[int]] | None = None,
     grades: Mapping[str, GroupScores] = MappingProxyType({}),
+    gains: Sequence[Sequence[float]] | None = None,
 ) -> TaskSignals:
     """Returns the signals of one task's rollout group from O [G] and the scores S_ij [G][steps][m],
     given for the judge `judge` or by the name of each judge.
@@ -66,10 +67,10 @@ def task_signals(
     have one. weights: weights of the judges in the mean score of a step, 1 by default. states,
     values, lengths: as in `AdvantageInputs`, for advantages that need them. grades: those of judges
     that value states, [G][steps][m] by name; they give `state_values`, and these judges' scores are
-    no part of R_i. A step without judgements (m = 0) has R_i = O. Raises ValueError if outcomes,
-    scores and states disagree in length, an outcome is not -1 or +1, a score not -1, 0 or +1, or a
-    reward not finite, or lambda adaptive, which one task cannot measure, and `PluginError` for an
-    advantage or a reward that lacks an input."""
+    no part of R_i. gains: as in `RewardInputs`. A step without judgements (m = 0) has R_i = O.
+    Raises ValueError if outcomes, scores and states disagree in length, an outcome is not -1 or +1,
+    a score not -1, 0 or +1, or a reward not finite, or lambda adaptive, which one task cannot
+    measure, and `PluginError` for an advantage or a reward that lacks an input."""
     if settings.policy_lambda_control == "adaptive":
         raise ValueError(
             "policy_lambda_control: adaptive is measured over many tasks; give "
@@ -108,7 +109,7 @@ def task_signals(
     else:
         policy = tuple(np.zeros(steps) for steps in inputs.steps)
     judges = {
-        name: judge_advantages(outcomes, group, settings, grades.get(name))
+        name: judge_advantages(outcomes, group, settings, grades.get(name), gains)
         for name, group in listed.items()
     }
     return TaskSignals(accuracy, policy, judges)
@@ -185,6 +186,7 @@ def judge_advantages(
     scores: GroupScores,
     settings: FeedbackSettings,
     grades: GroupScores | None = None,
+    gains: Sequence[Sequence[float]] | None = None,
 ) -> tuple[tuple[Floats, ...], ...]:
     """Returns a judge's advantages for its own scores and grades [G][steps][m]; all 0 if the
     accuracy is outside the judges' window."""
@@ -198,7 +200,7 @@ def judge_advantages(
         )
         for outcome, steps in zip(outcomes, scores, strict=True)
     ]
-    reward, inputs = settings.judge_reward, RewardInputs(outcomes, scores, feedback, grades)
+    reward, inputs = settings.judge_reward, RewardInputs(outcomes, scores, feedback, grades, gains)
     _check_needs(reward, inputs)
     given = reward.function(inputs)
     if [list(map(len, steps)) for steps in given] != [list(map(len, steps)) for steps in scores]:

@@ -18,6 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from rlanything.algorithm.rewards import ReplayOptions
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.engines import ConfigSection
 from rlanything.config.problems import (
@@ -253,6 +254,15 @@ class Recipe(ConfigSection):
             or "values" in self.feedback.advantage.needs
             or self.curriculum.adapt_tasks
         )
+
+    @property
+    def replays(self) -> ReplayOptions | None:
+        """How the gains of steps are measured; None if no judge that learns needs them."""
+        reward = self.feedback.judge_reward
+        if "gains" not in reward.needs or not any(each.trains for each in self.judges.values()):
+            return None
+        options = getattr(reward.function, "keywords", {}).get("options")
+        return options if isinstance(options, ReplayOptions) else ReplayOptions()
 
     @property
     def model_sections(self) -> list[RoleConfig]:

@@ -78,6 +78,7 @@ def group_signals(
     """Returns `task_signals` of the trajectories of one task with what each judge has given them,
     by its name."""
     trajectories = [member.trajectory for member in judged]
+    gains = [member.gains for member in judged if member.gains is not None]
     return task_signals(
         [trajectory.outcome for trajectory in trajectories],
         {name: [one.scores for one in its] for name, its in given.items()},
@@ -91,6 +92,7 @@ def group_signals(
             for name, its in given.items()
             if all(each.grade is not None for one in its for row in one.judgements for each in row)
         },
+        gains=gains if len(gains) == len(judged) else None,
     )
 
 

@@ -250,6 +250,19 @@ def judges(record: IterationRecord) -> Numbers:
 
 @metrics(
     IterationRecord,
+    "Judge: what its scores are worth",
+    {
+        "replays/steps": ("steps", "played beyond the rollouts, with `judge_reward: replays`"),
+        "replays/measured": ("steps", "steps whose gain was measured"),
+        "replays/changed": ("steps", "those whose gain is not 0; they train the judges"),
+    },
+)
+def replays(record: IterationRecord) -> Numbers:
+    return {f"replays/{name}": count for name, count in record.result.replays.items()}
+
+
+@metrics(
+    IterationRecord,
     "What trains",
     {
         "ROLE/window_share": (
