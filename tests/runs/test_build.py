@@ -47,6 +47,11 @@ def test_an_adapter_of_its_own_has_an_engine_of_its_own() -> None:
     assert len(cast.engines) == 3
 
 
+def test_no_adapter_is_loaded_where_tasks_stay_as_they_are() -> None:
+    cast, _ = cast_of("curriculum.adapt_tasks=false")
+    assert (len(cast.engines), list(cast.chat_models)) == (2, ["policy", "judge"])
+
+
 def test_a_frozen_judge_is_a_model_without_a_learner_that_others_may_still_share() -> None:
     cast, _ = cast_of("judge.train=false", "adapter.model=judge")
     assert list(cast.trained_models) == ["policy"]

@@ -424,7 +424,10 @@ def test_a_judge_that_nothing_depends_on_is_not_asked(recipe):
     assert by_name["judge"].sampled_tokens == by_name["adapter"].sampled_tokens == 0
     assert by_name["policy"].sampled_tokens > 0
     assert task_count(alone, assumed) == alone.loop.tasks_per_iteration
-    assert make_plan(alone, "l4", 1).seconds["judgements"] == 0
+    plan = make_plan(alone, "l4", 1)
+    assert plan.seconds["judgements"] == 0
+    [line] = [line for line in plan.sections[0].quantities if line.name == "adapter"]
+    assert (line.value, line.how) == (None, "none: curriculum.adapt_tasks is false")
 
 
 def test_a_frozen_judge_is_compared_with_no_reference(recipe):

@@ -181,15 +181,14 @@ def _components(
             role, domain, build, role_key(name), train_policy
         )
     build = partial(chat_models.build, recipe.rewriting)
-    adapter = parts.adapter or build_adapter(
-        recipe.adapter, domain, build, role_key(recipe.rewriting)
-    )
+    if (adapter := parts.adapter) is None and recipe.curriculum.adapt_tasks:
+        adapter = build_adapter(recipe.adapter, domain, build, role_key(recipe.rewriting))
     return RunComponents(
         trained_models=trained,
         train_policy=train_policy,
         eval_policy=build_players(recipe, domain, acting, recipe.evaluation.temperature),
         judges=JudgePanel(judges, {name: role.weight for name, role in recipe.judges.items()}),
-        adapter=adapter,
+        adapter=adapter or NullAdapter(),
         engines=tuple(chat_models.engines),
         chat_models=chat_models.by_role,
         models=models,

@@ -45,11 +45,15 @@ def make_plan(
     assumed = assume(recipe, given)
     roles = workloads(recipe, assumed)
     rewriting = recipe.rewriting
-    if not assumed.rewrites_tasks:
+    adapts = recipe.curriculum.adapt_tasks
+    if not (adapts and assumed.rewrites_tasks):
         models.pop(rewriting, None)
         roles = [role for role in roles if role.name != rewriting]
         parameters = [line for line in parameters if line.name != rewriting]
-        how = "none: this domain cannot rewrite its tasks"
+        why = (
+            "this domain cannot rewrite its tasks" if adapts else "curriculum.adapt_tasks is false"
+        )
+        how = f"none: {why}"
         parameters.append(Quantity(rewriting, None, "", how))
     threads = recipe.threads or max(1, cores() // seats)
     local = {
