@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "examples"))
 from guess import Guess, GuessEnvironment  # noqa: E402
 
 PAGE = Path(__file__).with_suffix(".md")
-ITERATIONS = 16
+ITERATIONS = 24
 LOOP = {
     "loop.iterations": ITERATIONS,
     "loop.tasks": 48,
@@ -39,7 +39,6 @@ LOOP = {
     "evaluation.episodes": 0,
 }
 WAYS = {
-    "waits for all, in lockstep": {"environment.lockstep": True},
     "waits for all": {"environment.lockstep": False},
     "max_staleness 1": {"environment.lockstep": False, "loop.max_staleness": 1},
     "max_staleness 4": {"environment.lockstep": False, "loop.max_staleness": 4},
