@@ -41,6 +41,19 @@ def test_the_python_of_a_page_runs_as_one_script(page: str, tmp_path: Path) -> N
     assert play(ROOT / page, tmp_path, ("python",)) == ""
 
 
+def test_a_page_is_executed_in_its_order_up_to_what_fails(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    python = "```python\nfrom seven import N\n\nassert os.environ['N'] == N\n```\n"
+    text = "```python\n# seven.py\nN = '7'\n```\n<!-- run first: echo 7 > made -->\n"
+    text += "```\nmkdir there && cd there\nexport N=$(< ../made)\n```\n" + python
+    text += "<!-- not run: it fails -->\n```\nfalse\n```\n```\ntouch $OLDPWD/end\n```\n"
+    page.write_text(text)
+    assert play(page, tmp_path / "first") == ""
+    page.write_text(text + "```\nls nowhere\nrm $OLDPWD/end\n```\n")
+    assert "nowhere" in play(page, tmp_path / "second")
+    assert [(tmp_path / name / "here" / "end").exists() for name in ("first", "second")] == [1, 1]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("page", EXECUTED, ids=lambda page: str(page.relative_to(ROOT)))

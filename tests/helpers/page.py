@@ -98,12 +98,16 @@ exec "REAL" "$@"
 
 SHELL = """\
 import os
+import pathlib
 import subprocess
 
 
 def shell(commands):
-    script = "set -a; . $PAGE/shell; set +a; set -x\\n" + commands + "\\nexport -p > $PAGE/shell"
-    subprocess.run(["bash", "-ec", script + '; echo "cd $PWD" >> $PAGE/shell'], check=True)
+    script = "set -x\\n" + commands + "\\nenv -0 > $PAGE/left"
+    subprocess.run(["bash", "-ec", script], check=True)
+    left = pathlib.Path(os.environ["PAGE"], "left").read_text().split("\\0")
+    os.environ.update(line.split("=", 1) for line in left if line)
+    os.chdir(os.environ["PWD"])
 """
 """What the script of a page begins with: variables and the folder last from block to block."""
 
@@ -159,7 +163,7 @@ def play(page: Path, folder: Path, languages: tuple[str, ...] = ("", "python")) 
     """Executes a page in a new folder; returns what went wrong, empty if nothing did."""
     here, tools = folder / "here", folder / "tools"
     for new in (here, tools):
-        new.mkdir()
+        new.mkdir(parents=True)
     for block in blocks(page):
         if block.file and block.runs:
             (here / block.file).write_text(block.code, encoding="utf-8")
@@ -176,7 +180,6 @@ def play(page: Path, folder: Path, languages: tuple[str, ...] = ("", "python")) 
     for name, text in commands.items():
         (tools / name).write_text(text, encoding="utf-8")
         (tools / name).chmod(0o755)
-    (tools / "shell").touch()
     path = os.pathsep.join([str(tools), str(python.parent), os.environ["PATH"]])
     own = {"PATH": path, "PYTHONPATH": str(tools), "PAGE": str(tools), "HOME": str(here)}
     with subprocess.Popen(
