@@ -36,6 +36,7 @@ SECONDS = 900
 
 SMALL = """\
 import importlib.util
+import sys
 
 if importlib.util.find_spec("rlanything"):
     import rlanything.config.recipe as recipes
@@ -56,6 +57,17 @@ if importlib.util.find_spec("rlanything"):
         return make(recipes._overridden(data, limits), place, trust, overrides)
 
     recipes._make = small
+
+if "nano" in sys.orig_argv:
+    from rlanything_nano.teaching import StepPlan
+
+    plan = StepPlan.__init__
+    FEW = dict.fromkeys(["policy_epochs", "judge_epochs", "value_epochs", "adapter_epochs"], 1)
+    FEW |= {"games": 100, "judged_games": 20, "criticised_games": 4, "adapter_games": 20}
+    FEW |= {"valued_games": 4, "episodes": 8}
+    StepPlan.__init__ = lambda self, **said: plan(
+        self, **(said | {name: few for name, few in FEW.items() if name in said})
+    )
 """
 """What every Python process of a page begins with: recipes have fewer episodes than a reader wants,
 so that a page takes seconds and not minutes."""
@@ -171,6 +183,7 @@ def play(page: Path, folder: Path, languages: tuple[str, ...] = ("", "python")) 
     (here / "page.py").write_text(code, encoding="utf-8")
     for name in {*FOLDERS.findall(code)}:
         shutil.copytree(ROOT / name, here / name, symlinks=True)
+        shutil.copy(ROOT / "pyproject.toml", here)
     python = Path(sys.executable)
     (tools / "sitecustomize.py").write_text(SMALL, encoding="utf-8")
     commands = {
