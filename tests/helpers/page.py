@@ -23,7 +23,7 @@ from pathlib import Path
 
 from helpers.paths import ROOT
 
-COMMENT = r"(?:<!-- (not run|run first|run with \w+): ((?:(?!-->).)+) -->\n)?"
+COMMENT = r"(?:<!-- (not run|run first|run with \w+):\s((?:(?!-->).)+) -->\n)?"
 FENCE = re.compile(COMMENT + r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"# ([\w/]+\.(?:py|yaml))\b")
 """The first line of a block that is a file of its own."""
@@ -76,7 +76,7 @@ PIP = """\
 import importlib.metadata, pathlib, re, subprocess, sys, tomllib
 
 for asked in [word for word in sys.argv[2:] if not word.startswith("-")]:
-    name = re.split(r"[[=<>]", asked)[0]
+    name = re.split(r"[\\[=<>]", asked)[0]
     if pathlib.Path(asked, "pyproject.toml").exists():
         name = tomllib.loads(pathlib.Path(asked, "pyproject.toml").read_text())["project"]["name"]
     try:
@@ -94,7 +94,8 @@ case $1 in
   rewrite-check) set -- "$@" --seeds 1 --candidates 2 --rollouts 8 ;;
   gradients) set -- "$@" --rollouts 4 ;;
   watch) # for some seconds, in a terminal of its own
-    sleep 15 | timeout 60 script -qefc "REAL $* && echo seen" $PAGE/screen > /dev/null; exit ;;
+    while sleep 5; do printf q; done | timeout 120 script -qefc "REAL $*" $PAGE/screen > /dev/null
+    exit ;;
   serve | serve-*) # in a second terminal, until the next one
     [ -e $PAGE/server ] && kill $(< $PAGE/server) && sleep 2
     "REAL" "$@" > $PAGE/served 2>&1 & echo $! > $PAGE/server
