@@ -70,7 +70,7 @@ def test_every_block_is_executed_or_says_why_not(page: Path) -> None:
         "a fence is unclear"
     )
     assert {block.language for block in found} <= {"", "python", *SHOWN}, "another language"
-    comments = re.findall(r"<!-- *(?:not run|run )", text)
+    comments = re.findall(r"^ *<!-- *(?:not run|run )", text, re.M)
     assert len(comments) == sum(bool(block.comment) for block in found), "a comment has no block"
     for block in found:
         assert not (block.comment and block.language in SHOWN), "nothing of it would run"
