@@ -31,7 +31,7 @@ SHOWN = {"text", "yaml", "json", "toml", "bibtex"}
 """Languages of blocks that are only shown, unless they are files."""
 FOLDERS = re.compile(r"\b(benchmarks|docs|examples|notebooks|packages)/")
 """Folders of a clone; a page that names one has its readers work in a clone."""
-SECONDS = 900
+SECONDS = 1800
 """Limit of a page."""
 
 SMALL = """\
