@@ -1,12 +1,9 @@
-"""The documentation: its Python runs, page by page; its links find their headings; lines fit."""
+"""The documentation: pages run, block by block; links find their headings; lines fit."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,8 @@ import yaml
 
 from helpers import newcomer
 from helpers.neighbours import needs_plugin
-from helpers.paths import PACKAGES, ROOT, SOURCE
+from helpers.page import SECONDS, SHOWN, blocks, play
+from helpers.paths import PACKAGES, ROOT
 from rlanything.cli import app
 from rlanything.config.recipe import Recipe, load_recipe
 from rlanything.config.shipped import shipped_files
@@ -26,72 +24,68 @@ WRAPPED = [page for page in DOCUMENTATION if page.name != "transcript.md"]
 """All but the page that shows prompts as they are."""
 CURRENT = [page for page in DOCUMENTATION if page.name != "CHANGELOG.md"]
 """All but the page that also names what is gone."""
+EXECUTED = [page for page in CURRENT if any(block.language not in SHOWN for block in blocks(page))]
 SCRIPTS = ("README.md", "docs/python.md", "docs/plugins.md", "docs/concepts/advantages.md")
-BLOCK = re.compile(r"(<!-- not run: .*-->\n)?```python\n(.*?)```", re.DOTALL)
-"""A block of Python, and the comment before those that are shown only."""
-COMMANDS = re.compile(r"^```(?:bash|sh)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(rlanything [^`]+)`")
-YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SETTING = re.compile(r"[a-z_]+(\.[a-z_0-9]+)+=\S.*")
 OTHERS = {"longest"}
 """Commands that a page teaches how to write."""
-FILE = re.compile(r"# (\w+\.py)\n")
-"""The first line of a block that is a file of its own."""
-
-SMALL = """\
-import rlanything.runs.trainer as trainer
-from rlanything.config.recipe import load_recipe
-
-TINY = ["threads=1", "loop.tasks=4", "loop.tasks_per_iteration=2", "loop.rollouts_per_task=2"]
-TINY += ["policy.minibatches=1", "adapter.tries=1", "evaluation.judged_episodes=1"]
-
-
-def load_small(source, overrides=(), **allowed):
-    recipe = load_recipe(source, overrides, **allowed)
-    if str(source).startswith("runs"):  # a run that is resumed: small already
-        return recipe
-    episodes = min(recipe.evaluation.episodes, 2)
-    return load_recipe(recipe, [*TINY, f"evaluation.episodes={episodes}"])
-
-
-trainer.load_recipe = load_small
-"""
-"""What every script begins with: recipes have fewer episodes than a reader wants, so that a page
-takes seconds and not minutes."""
-
-
-def blocks(page: str) -> list[str]:
-    """The Python of a page that is run."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    return [code for shown_only, code in BLOCK.findall(text) if not shown_only]
+PLACEHOLDER = re.compile(
+    r"(?<![^\s=/])(RUN|MODEL|PATH\w*|OTHER_RUN|FOLDER|NAME|FILE|FIRST)(?![\w=])"
+)
+"""What a reader would have to replace."""
 
 
 @pytest.mark.parametrize("page", SCRIPTS)
 def test_the_python_of_a_page_runs_as_one_script(page: str, tmp_path: Path) -> None:
-    script = [SMALL]
-    for code in blocks(page):
-        if named := FILE.match(code):
-            (tmp_path / named[1]).write_text(code, encoding="utf-8")
-        else:
-            script.append(code)
-    (tmp_path / "page.py").write_text("\n\n".join(script), encoding="utf-8")
-    finished = subprocess.run(
-        [sys.executable, "page.py"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(SOURCE)},
-        capture_output=True,
-        text=True,
-        timeout=300,
+    assert play(ROOT / page, tmp_path, ("python",)) == ""
+
+
+def test_a_page_is_executed_in_its_order_up_to_what_fails(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    python = "```python\nfrom seven import N\n\nassert os.environ['N'] == N\n```\n"
+    text = "```python\n# seven.py\nN = '7'\n```\n<!-- run first: echo 7 > made -->\n"
+    text += "```\nmkdir there && cd there\nexport N=$(< ../made)\n```\n" + python
+    text += "<!-- not run: it fails -->\n```\nfalse\n```\n```\ntouch $OLDPWD/end\n```\n"
+    page.write_text(text)
+    assert play(page, tmp_path / "first") == ""
+    page.write_text(text + "```\nls nowhere\nrm $OLDPWD/end\n```\n")
+    assert "nowhere" in play(page, tmp_path / "second")
+    assert [(tmp_path / name / "here" / "end").exists() for name in ("first", "second")] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.parametrize("page", EXECUTED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_and_the_python_of_a_page_run_in_their_order(
+    page: Path, tmp_path: Path
+) -> None:
+    assert play(page, tmp_path) == ""
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_is_executed_or_says_why_not(page: Path) -> None:
+    text, found = page.read_text(encoding="utf-8"), blocks(page)
+    assert len(re.findall(r"^\s*(?:```|~~~(?!text)\w)", text, re.M)) == 2 * len(found), (
+        "a fence is unclear"
     )
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert {block.language for block in found} <= {"", "python", *SHOWN}, "another language"
+    comments = re.findall(r"^ *<!-- *(?:not run|run )", text, re.M)
+    assert len(comments) == sum(bool(block.comment) for block in found), "a comment has no block"
+    for block in found:
+        assert not (block.comment and block.language in SHOWN), "nothing of it would run"
+        if block.comment != "not run" and not block.language:
+            commands = re.sub(r"#.*", "", block.code)
+            assert PLACEHOLDER.findall(commands) == [], "a name that nobody has"
 
 
 def documented(page: Path) -> list[list[str]]:
     """Returns the words after `rlanything` in every command on a page, whole or in part."""
     text = page.read_text(encoding="utf-8")
     lines = [" ".join(line.split()) for line in INLINE.findall(text)]
-    for block in COMMANDS.findall(text):
-        lines += block.replace("\\\n", " ").splitlines()
+    for block in blocks(page):
+        if not block.language:
+            lines += re.sub(r"\\?\n +", " ", block.code).splitlines()
     parts = [part.strip() for line in lines for part in re.split(r" && | \| ", line)]
     found = [shlex.split(part, comments=True) for part in parts if part.startswith("rlanything ")]
     return [words[1:] for words in found if words[1] not in OTHERS]
@@ -120,8 +114,10 @@ def test_commands_of_the_documentation_exist_with_their_options_and_keys(page: P
 @needs_plugin("command", "ablate")
 @pytest.mark.parametrize("page", DOCUMENTATION, ids=lambda page: str(page.relative_to(ROOT)))
 def test_recipes_of_the_documentation_load(page: Path) -> None:
-    for block in YAML.findall(page.read_text(encoding="utf-8")):
-        content = yaml.safe_load(block)
+    for block in blocks(page):
+        if block.language != "yaml":
+            continue
+        content = yaml.safe_load(block.code)
         if not content.keys() & {*Recipe.model_fields, "policy", "domains"}:
             continue  # a file of another kind
         content.setdefault("name", "page")

@@ -52,6 +52,8 @@ def test_a_role_of_any_name_says_what_it_does() -> None:
         ({"roles": {"B/..": CRITIC}}, "small letters, digits and _"),
         ({"roles": 3}, "roles: write it in braces"),
         ({"judge": {"name": "value"}}, "judge: model: name one; none ships that values states"),
+        ({"evaluation": {"labeller": {}}}, "labeller: model: name one that is stronger than"),
+        ({"evaluation": {"labeller": {"model": "nano-guess"}}}, "stronger than the judge; none"),
     ],
 )
 def test_roles_that_do_not_fit_are_one_line(more: dict[str, Any], said: str) -> None:

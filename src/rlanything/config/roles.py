@@ -12,6 +12,7 @@ from rlanything.algorithm.losses import LossConfig
 from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, default_engine
 from rlanything.config.learners import AnyLearnerConfig
 from rlanything.config.trust import CodeName, check_code
+from rlanything.plugins import shipped_packages
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -312,7 +313,8 @@ class LabellerConfig(RoleConfig):
 
     @model_validator(mode="after")
     def _stronger(self) -> LabellerConfig:
-        if self.model == "nano":
+        shipped = {path.name for package in shipped_packages() for path in package.glob("models/*")}
+        if self.model in shipped:
             raise ValueError("model: name one that is stronger than the judge; none ships")
         return self
 
