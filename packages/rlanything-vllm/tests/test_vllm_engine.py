@@ -115,7 +115,7 @@ def test_a_sample_depends_on_its_seed_and_not_on_its_batch(engine):
         for seed, completion in zip(request.seeds, group, strict=True):
             alone = flat(engine.generate([replace(request, seeds=(seed,))], Sampling(1.0, 12)))
             assert alone[0].token_ids == completion.token_ids
-    [group] = engine.generate([Request(prompts(2)[1], tuple(range(20)))], Sampling(1.0, 8))
+    [group] = engine.generate([Request(prompts(2)[1], tuple(range(20)))], Sampling(2.0, 8))
     assert len({each.token_ids for each in group}) == 20
 
 
@@ -201,7 +201,7 @@ def test_adapters_that_vllm_cannot_take_are_refused(tmp_path):
     tiny_model(1).save(tmp_path / "base")
     model = load_model(tmp_path / "base", "float32")
     add_adapters(model, LoraSettings(rank=600), seed=1)
-    with pytest.raises(ModelError, match=r"rank 600 .*lower lora\.rank"):
+    with pytest.raises(ModelError, match=r"rank 600; lower lora\.rank"):
         engine_of(model)
     with pytest.raises(ModelError, match=r"adapters in bfloat16 only; set policy\.dtype"):
         engine_of(model, device="cuda")

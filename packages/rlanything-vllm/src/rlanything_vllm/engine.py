@@ -379,8 +379,11 @@ class _Process:
 def _environment(device: str, threads: int) -> dict[str, str]:
     kind, _, number = device.partition(":")
     visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cuda" and number else {}
+    # vLLM compiles its sampler even if told not to compile, which never pays off on a CPU.
+    eager = {"TORCHDYNAMO_DISABLE": "1"} if kind == "cpu" else {}
     return {
         **visible,
+        **eager,
         # The worker may die, and a child process of its own would outlive it.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_LOGGING_LEVEL": "ERROR",

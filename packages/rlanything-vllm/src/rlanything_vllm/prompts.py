@@ -15,17 +15,24 @@ from rlanything.engines.images import split_ids
 
 SERVED = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
 """Values of `model_type` whose models are shown images by vLLM."""
-VISION_SETTINGS: dict[str, Any] = {
-    # Any number of images, no videos.
-    "limit_mm_per_prompt": {"image": 999, "video": 0},
-    # The learner's pixels are normalised. vLLM would use normalisation constants from its dummy
-    # weights, which no hand-over corrects.
-    "mm_device_do_normalize": False,
-    # It would compute the largest possible image to find the memory left for the KV cache, whose
-    # size is given.
-    "skip_mm_profiling": True,
-}
-"""vLLM's settings for a vision model."""
+
+
+def vision_settings() -> dict[str, Any]:
+    """Returns vLLM's settings for a vision model."""
+    from vllm import EngineArgs  # pyright: ignore
+
+    settings: dict[str, Any] = {
+        # Any number of images, no videos.
+        "limit_mm_per_prompt": {"image": 999, "video": 0},
+        # It would compute the largest possible image to find the memory left for the KV cache,
+        # whose size is given.
+        "skip_mm_profiling": True,
+    }
+    if hasattr(EngineArgs, "mm_device_do_normalize"):
+        # The learner's pixels are normalised. vLLM would use normalisation constants from its dummy
+        # weights, which no hand-over corrects. Older releases never normalise on the device.
+        settings["mm_device_do_normalize"] = False
+    return settings
 
 
 class Prompts:
@@ -82,6 +89,9 @@ def register_image_processor(spec: VisionSpec, architecture: str) -> None:
     own = model._processor_factory
 
     class Info(own.info):
+        def get_tokenizer(self) -> None:
+            """Older releases ask for one, and use it for text alone."""
+
         def get_supported_mm_limits(self) -> dict[str, None]:
             return {"image": None}
 
@@ -94,9 +104,13 @@ def register_image_processor(spec: VisionSpec, architecture: str) -> None:
     class Processor(own.processor):
         requires_tokenizer = False
 
-        def _apply_hf_processor_main(self, mm_items: Any, hf_kwargs: Any) -> BatchFeature:
+        def _apply_hf_processor_main(
+            self, *, mm_items: Any, prompt: Any = None, **others: Any
+        ) -> Any:
             images = _images(mm_items)
-            return BatchFeature(pixels(spec, images) if images else {})
+            features = BatchFeature(pixels(spec, images) if images else {})
+            # Older releases give the prompt as well, and take it back: not expanded yet.
+            return features if prompt is None else (prompt, features, False)
 
         def _get_prompt_updates(
             self, mm_items: Any, hf_processor_mm_kwargs: Any, out_mm_kwargs: Any

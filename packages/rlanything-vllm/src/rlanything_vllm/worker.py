@@ -21,7 +21,7 @@ from rlanything.engines.channel import Channel
 from rlanything.engines.hf.lora import Adapters
 from rlanything.engines.hf.vision_spec import VisionSpec
 from rlanything_vllm.handover import Place, take_weights
-from rlanything_vllm.prompts import VISION_SETTINGS, Prompts, register_image_processor
+from rlanything_vllm.prompts import Prompts, register_image_processor, vision_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Worker:
             disable_log_stats=True,
             **_device_settings(setup, self.sleeps),
             **_adapter_settings(setup.rank),
-            **({} if setup.vision is None else VISION_SETTINGS),
+            **({} if setup.vision is None else vision_settings()),
         )
         self._adapters: Any = None
         self.context: int = self._llm.llm_engine.model_config.max_model_len
@@ -246,7 +246,10 @@ def _adapter_settings(rank: int | None) -> dict[str, Any]:
     if rank is None:
         return {}
     from vllm.config.lora import MaxLoRARanks  # pyright: ignore
+    from vllm.lora.layers import BaseLayerWithLoRA  # pyright: ignore
 
+    if not hasattr(BaseLayerWithLoRA, "load_weights"):
+        raise ValueError("this vLLM takes no new weights below adapters; install vllm>=0.28")
     ranks = [supported for supported in get_args(MaxLoRARanks) if supported >= rank]
     if not ranks:
         raise ValueError(f"vLLM does not support adapters of rank {rank}; lower lora.rank")
