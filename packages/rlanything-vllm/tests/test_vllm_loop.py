@@ -103,16 +103,17 @@ def test_the_learner_finds_the_probabilities_that_vllm_drew_from(undisturbed) ->
 
 
 def worker_of(run: subprocess.Popen) -> int:
-    """The policy's vLLM, which is started first."""
-    for process in sorted(int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()):
+    """The policy's vLLM, which is started first; numbers of processes can begin again."""
+    started: dict[int, int] = {}
+    for process in (int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()):
         try:
             stat = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
             command = Path(f"/proc/{process}/cmdline").read_text()
         except OSError:
             continue
         if int(stat[1]) == run.pid and "vllm.worker" in command:
-            return process
-    raise AssertionError("the run has no worker")
+            started[process] = int(stat[19])
+    return min(started, key=started.__getitem__)
 
 
 def strike(directory: Path, number: signal.Signals) -> subprocess.Popen:
