@@ -229,12 +229,13 @@ def test_an_engine_that_does_not_sleep_stays_when_it_rests(engine):
     assert Path(f"/proc/{worker}").exists()
 
 
-@pytest.mark.parametrize("lost", ["lm_head.weight", "model.layers.1.mlp.down_proj.weight"])
+# No weight that another one is tied to: some releases of vLLM get it from that one.
+@pytest.mark.parametrize("lost", ["0.self_attn.o_proj", "1.mlp.down_proj"])
 def test_weights_that_do_not_arrive_are_found_out_at_once(frozen, lost, monkeypatch):
     whole = nn.Module.state_dict
 
     def incomplete(module, *args, **keywords):
-        return {k: v for k, v in whole(module, *args, **keywords).items() if k != lost}
+        return {k: v for k, v in whole(module, *args, **keywords).items() if lost not in k}
 
     with monkeypatch.context() as patch:
         patch.setattr(type(frozen.network), "state_dict", incomplete)
