@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from helpers.neighbours import needs_plugin
-from test_documentation import blocks
+from helpers.page import blocks
+from helpers.paths import ROOT
 
 FEW = ("loop.iterations=1", "evaluation.episodes=4", "evaluation.judged_episodes=2", "run_dir=run")
 
@@ -32,7 +33,8 @@ def test_the_first_command_trains(tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
-    program = blocks("README.md")[0]
+    found = blocks(ROOT / "README.md")
+    program = next(block.code for block in found if block.language == "python")
     assert "rl.Trainer(" in program
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     assert "in_domain: success " in python(tmp_path, "program.py")
