@@ -59,6 +59,7 @@ def writable() -> set[str]:
             failures=(EpisodeError("t", "the machine is full", masked=True),),
             crashes=(EpisodeError("t", "it died", lost=True),),
             lambdas={"judge": 0.5},
+            replays={"steps": 9, "measured": 2, "changed": 1},
             statistics={"policy": statistics, "judge": statistics},
         ),
         pool=pool,

@@ -121,9 +121,11 @@ What there is one of goes by the first role that acts: the curriculum adapts tas
 the other's present weights. So a success that stands still may mean that both improve. To measure
 one player, evaluate it against another that is fixed:
 
+<!-- run first: rlanything train examples/race.yaml --allow-code;
+cp -r runs/race/checkpoints/iter-00002 runs/race/checkpoints/iter-00010 -->
 ```
 rlanything eval examples/race.yaml --allow-code --split in_domain --episodes 256 --seed 5 \\
-  policy.model=RUN/checkpoints/iter-00010/rival
+  policy.model=runs/race/checkpoints/iter-00010/rival
 ```
 
 Against the rival before training, the policy before training wins 42% of these races [36, 48].

@@ -378,6 +378,7 @@ def updates(record: IterationRecord) -> Numbers:
         **USAGE,
         "seconds/rollouts": ("s", "playing episodes"),
         "seconds/judgements": ("s", "judging them"),
+        "seconds/replays": ("s", "playing on from disputed steps, with `judge_reward: replays`"),
         "seconds/proposals": ("s", "critics and candidates"),
         "seconds/ROLE_update": ("s", "the role's update"),
         "seconds/checkpoint": ("s", "waiting for the checkpoint before, and copying this one"),
