@@ -277,7 +277,7 @@ judge-replays: setup ## rewrite benchmarks/judge-replays.md: a judge rewarded by
 	  --out runs/judge-replays --page benchmarks/judge-replays.md 'evaluation.splits=[in_domain]'
 
 judge-web: setup ## rewrite benchmarks/judge-web.md: what any judge could win on web pages, five seeds (two hours)
-	$(BIN)/rlanything ablate miniwob-nano --seeds 5 --arms outcome_only $(RIGHT_100) $(RIGHT_80) \
+	$(BIN)/rlanything ablate miniwob-nano --seeds 5 --arms outcome_only $(RIGHT_100) \
 	  --out runs/judge-web --page benchmarks/judge-web.md 'evaluation.splits=[in_domain]'
 
 judge-guess: setup ## rewrite benchmarks/judge-guess.md: the same in the guessing game, ten seeds (half an hour)

@@ -33,7 +33,7 @@ OTHERS = {"longest"}
 PLACEHOLDER = re.compile(
     r"(?<![^\s=/])(RUN|MODEL|PATH\w*|OTHER_RUN|FOLDER|NAME|FILE|FIRST)(?![\w=])"
 )
-"""What a reader would have to replace."""
+"""Names that stand for a reader's own."""
 
 
 @pytest.mark.parametrize("page", SCRIPTS)

@@ -15,7 +15,7 @@ from rlanything.records import JudgedTrajectory
 from rlanything.rollout.episodes import Agent, LiveEpisodes, RolloutRequest, Rollouts, rollout
 from rlanything.rollout.groups import ScheduledTask
 from rlanything.rollout.queue import GroupQueue
-from rlanything.rollout.replays import Replayer, disputed
+from rlanything.rollout.replays import Replayer, advantage, disputed
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.seeds import derive
 
@@ -60,7 +60,11 @@ class Experience:
         places = disputed(judged, self.recipe.feedback.judge_window, options.steps, seed)
         states = [(judged[row].trajectory, i + after) for row, i in places for after in (0, 1)]
         replayer = Replayer(
-            self.policy, self.environments, options.replays, self.recipe.loop.max_steps
+            self.policy,
+            self.environments,
+            options.replays,
+            self.recipe.loop.max_steps,
+            self.recipe.environment.parallel_episodes,
         )
         count = options.replays * sum(i < len(one.steps) for one, i in states)
         with self.progress.phase("replays", count, "episodes") as advance:
@@ -68,7 +72,7 @@ class Experience:
         gains = [[0.0] * len(one.judgements) for one in judged]
         for (row, i), before, after in zip(places, values[::2], values[1::2], strict=True):
             if before is not None and after is not None:
-                gains[row][i] = after.won - before.won
+                gains[row][i], _ = advantage(before, after)
         changed = sum(gains[row][i] != 0 for row, i in places)
         measured = [replace(one, gains=tuple(g)) for one, g in zip(judged, gains, strict=True)]
         return measured, {"steps": replayer.steps, "measured": len(places), "changed": changed}

@@ -192,6 +192,16 @@ def shipped_packages() -> list[Path]:
     return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
 
 
+def shipped_models() -> dict[str, Path]:
+    """Returns the folder of each shipped set of models by its name."""
+    return {
+        folder.name: folder
+        for package in shipped_packages()
+        for folder in sorted(package.glob("models/*"))
+        if (folder / "policy").is_dir()
+    }
+
+
 def plugin_names(kind: str) -> list[str]:
     """Returns the registered names of a kind, in alphabetical order."""
     return sorted(entry_points(group=_group(kind)).names)

@@ -214,7 +214,7 @@ class JudgedTrajectory:
     def views(self) -> tuple[JudgedTrajectory, ...]:
         """The judged episode as each player saw it."""
         if len(views := self.trajectory.views) == 1:
-            return (replace(self, trajectory=views[0]),)
+            return (self,)
         rows = [*zip(self.trajectory.steps, self.judgements, strict=True)]
         return tuple(
             JudgedTrajectory(view, tuple(row for step, row in rows if step.player == view.player))

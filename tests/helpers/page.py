@@ -69,8 +69,8 @@ if "nano" in sys.orig_argv:
         self, **(said | {name: few for name, few in FEW.items() if name in said})
     )
 """
-"""What every Python process of a page begins with: recipes have fewer episodes than a reader wants,
-so that a page takes seconds and not minutes."""
+"""First lines of every Python process of a page: they make recipes small, so that a page takes
+seconds and not minutes."""
 
 PIP = """\
 import importlib.metadata, pathlib, re, subprocess, sys, tomllib
@@ -122,7 +122,7 @@ def shell(commands):
     os.environ.update(line.split("=", 1) for line in left if line)
     os.chdir(os.environ["PWD"])
 """
-"""What the script of a page begins with: variables and the folder last from block to block."""
+"""First lines of a page's script: they keep variables and the folder from block to block."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,9 +127,19 @@ def test_runs_that_cannot_replay_are_refused(changes: dict[str, object], said: s
         check_values(recipe)
 
 
-def test_a_run_measures_disputed_steps_and_trains_on_no_others(tmp_path: Path) -> None:
+def test_a_run_measures_disputed_steps_and_trains_on_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, parallel = EnvironmentPool.begin, set[int]()
+
+    def beginning(pool: EnvironmentPool, tasks: list[Task], together: int) -> range:
+        parallel.add(together)
+        return begin(pool, tasks, together)
+
+    monkeypatch.setattr(EnvironmentPool, "begin", beginning)
     reward = "feedback.judge_reward={name: replays, options: {steps: 3, replays: 2}}"
     wide = ("feedback.judge_window=[0, 1]", "loop.tasks_per_iteration=4", "judge.temperature=1.5")
+    wide = (*wide, "environment.parallel_episodes=2")
     run = train_once(tmp_path / "run", reward, *wide, "loop.rollouts_per_task=4")
     with closing(Store(run / "run.sqlite")) as store:
         metrics = dict(store.query("SELECT name, value FROM metrics WHERE iteration = 1"))
@@ -139,3 +149,4 @@ def test_a_run_measures_disputed_steps_and_trains_on_no_others(tmp_path: Path) -
     assert metrics["replays/measured"] == 3
     assert 0 < metrics["replays/steps"] <= 3 * 2 * 2 * 8
     assert next(iter(trained))[0] == metrics["replays/changed"]
+    assert parallel == {2}

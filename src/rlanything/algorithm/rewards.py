@@ -69,21 +69,33 @@ class ConsistencyOptions(Options):
 
 def consistency(inputs: RewardInputs, options: ConsistencyOptions) -> list[list[Floats]]:
     """R^S_ij = R_i * S_ij (Eq. 2), standardized by its population std; 0 if that std is 0."""
-    counts = np.array([len(step) for steps in inputs.scores for step in steps], dtype=np.intp)
-    # R_i of all steps and S_ij of all judgements, concatenated.
-    judged = list(chain.from_iterable(chain.from_iterable(inputs.scores)))
-    feedback = np.repeat(np.concatenate(inputs.feedback), counts)
-    consistent = consistency_feedback(feedback, judged)
-    advantages = judge_advantages(consistent, counts, options.normalization)
+    feedback, weight = np.concatenate(inputs.feedback), None
     if options.balance == "outcome":
         outcome_of_step = np.repeat(inputs.outcomes, [len(steps) for steps in inputs.scores])
         won = outcome_of_step == 1
         weights = outcome_balance(int(won.sum()), int((~won).sum()))
-        advantages *= np.repeat(np.where(won, weights[1], weights[-1]), counts)
+        weight = np.where(won, weights[1], weights[-1])
+    return _consistent(inputs.scores, feedback, options.normalization, weight)
+
+
+def _consistent(
+    scores: Sequence[TrajectoryScores],
+    feedback: Floats,
+    normalization: Normalization,
+    weights: Floats | None = None,
+) -> list[list[Floats]]:
+    """Returns the standardized R_i S_ij, times the weight of its step, from R_i and weights of all
+    steps end to end."""
+    counts = np.array([len(step) for steps in scores for step in steps], dtype=np.intp)
+    judged = list(chain.from_iterable(chain.from_iterable(scores)))
+    consistent = consistency_feedback(np.repeat(feedback, counts), judged)
+    advantages = judge_advantages(consistent, counts, normalization)
+    if weights is not None:
+        advantages *= np.repeat(weights, counts)
     # Split again into steps and trajectories.
     ends = np.cumsum(counts).tolist()
     cut = (advantages[end - m : end] for end, m in zip(ends, counts.tolist(), strict=True))
-    return [list(islice(cut, len(steps))) for steps in inputs.scores]
+    return [list(islice(cut, len(steps))) for steps in scores]
 
 
 @needs("grades")
@@ -125,18 +137,11 @@ class ReplayOptions(Options):
 def replays(inputs: RewardInputs, options: ReplayOptions) -> list[list[Floats]]:
     """R^S_ij = sign(A_i) * S_ij, standardized by its population std over the m of its step, times
     |A_i|: Eq. 2 with the gain A_i = V(after) - V(before) in place of R_i, whose sign is the
-    outcome's. The expected advantage is in proportion to the true gain, however few the replays."""
+    outcome's. Where all scores can be read, the expected advantage is in proportion to the true
+    gain, however few the replays."""
     del options  # they say what is measured
-    rows = zip(inputs.scores, inputs.gains or (), strict=True)
-    return [
-        [_weighed(abs(gain), np.sign(gain), step) for step, gain in zip(*row, strict=True)]
-        for row in rows
-    ]
-
-
-def _weighed(weight: float, sign: float, scores: npt.ArrayLike) -> Floats:
-    feedback = consistency_feedback(sign, scores)
-    return weight * standardize(feedback, moments(feedback))
+    gains = np.array([*chain.from_iterable(inputs.gains or ())], dtype=np.float64)
+    return _consistent(inputs.scores, np.sign(gains), "step", abs(gains))
 
 
 def judge_advantages(

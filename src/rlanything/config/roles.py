@@ -12,7 +12,7 @@ from rlanything.algorithm.losses import LossConfig
 from rlanything.config.engines import AnyEngineConfig, ConfigSection, EngineSetting, default_engine
 from rlanything.config.learners import AnyLearnerConfig
 from rlanything.config.trust import CodeName, check_code
-from rlanything.plugins import shipped_packages
+from rlanything.plugins import shipped_models
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -313,8 +313,7 @@ class LabellerConfig(RoleConfig):
 
     @model_validator(mode="after")
     def _stronger(self) -> LabellerConfig:
-        shipped = {path.name for package in shipped_packages() for path in package.glob("models/*")}
-        if self.model in shipped:
+        if self.model in shipped_models():
             raise ValueError("model: name one that is stronger than the judge; none ships")
         return self
 

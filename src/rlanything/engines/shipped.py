@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rlanything.plugins import shipped_packages
+from rlanything.plugins import shipped_models
 
-NAMES = {
-    folder.name: folder
-    for package in shipped_packages()
-    for folder in sorted(package.glob("models/*"))
-    if (folder / "policy").is_dir()
-}
+NAMES = shipped_models()
 """The folder of each shipped set of models by its name (`nano`, `nano-coding`, ...); it has one
 folder a role."""
 

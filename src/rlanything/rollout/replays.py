@@ -46,6 +46,7 @@ class Replayer:
     """K, the number of times that each state is continued."""
     max_steps: int
     """Length at which an episode is lost, recorded steps included."""
+    parallel_episodes: int = PARALLEL_EPISODES
     steps: int = 0
     """Number of steps played so far beyond the recorded ones."""
 
@@ -78,7 +79,7 @@ class Replayer:
             self.environments,
             requests,
             self.max_steps,
-            PARALLEL_EPISODES,
+            self.parallel_episodes,
             on_episodes,
         )
         outcomes: dict[int, list[int]] = {}
