@@ -61,7 +61,9 @@ class AllSpared(HFEngine):
         """Of decoding: one more token of each response that is under way."""
         self.seconds = 0.0
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+    ) -> list[list[Completion]]:
         self.prompt_tokens += sum(len(each.prompt_ids) * len(each.seeds) for each in requests)
         begin_branches = RaggedCache.begin_branches
 
@@ -71,7 +73,7 @@ class AllSpared(HFEngine):
 
         begun = time.perf_counter()
         with patch.object(RaggedCache, "begin_branches", counted):
-            completions = super().generate(requests, sampling)
+            completions = super().generate(requests, sampling, on_samples)
         self.seconds += time.perf_counter() - begun
         return completions
 
@@ -84,9 +86,11 @@ class AllSpared(HFEngine):
 class EndsDrawn(AllSpared):
     """A response's last tokens take a pass each, also where only one is possible."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+    ) -> list[list[Completion]]:
         with patch.object(PartialCompletion, "_take_forced_end", lambda partial: None):
-            return super().generate(requests, sampling)
+            return super().generate(requests, sampling, on_samples)
 
 
 class OwnOpenings(EndsDrawn):
@@ -101,16 +105,20 @@ class OwnOpenings(EndsDrawn):
 class OwnSteps(OwnOpenings):
     """Nor from its conversation's last call."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+    ) -> list[list[Completion]]:
         # A new cache, not an emptied one: its rows lie in the order of the requests.
         self.sync_weights()
-        return super().generate(requests, sampling)
+        return super().generate(requests, sampling, on_samples)
 
 
 class NothingReused(OwnSteps):
     """Nor from the other samples of its request, which are decoded one after the other."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+    ) -> list[list[Completion]]:
         completions: list[list[Completion]] = [[] for _ in requests]
         for seeds in zip(*(request.seeds for request in requests), strict=True):
             alone = [replace(r, seeds=(seed,)) for r, seed in zip(requests, seeds, strict=True)]

@@ -61,7 +61,7 @@ class Recorded:
         self._asked = Counter[str]()
 
     def answer(
-        self, questions: Sequence[ChatRequest], sampling: Sampling
+        self, questions: Sequence[ChatRequest], sampling: Sampling, on_samples: Any = None
     ) -> list[list[Completion]]:
         """Returns completions [questions][n], without tokens."""
         del sampling

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -50,8 +51,10 @@ class CopyingEngine:
         self._own = copy_of(model)
         self._inner = embedded_engine(self._own)
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
-        return self._inner.generate(requests, sampling)
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+    ) -> list[list[Completion]]:
+        return self._inner.generate(requests, sampling, on_samples)
 
     def sync_weights(self) -> None:
         self._own.network.load_state_dict(self._learners.network.state_dict())

@@ -161,7 +161,9 @@ def test_seats_that_died_or_are_too_slow_write_no_checkpoint(tmp_path: Path) -> 
 
 def test_prompts_that_are_too_long_are_named_by_their_places_among_all():
     class Short:
-        def generate(self, requests: Sequence[Request], sampling: Sampling) -> Any:
+        def generate(
+            self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+        ) -> Any:
             raise PromptsTooLong("too long", [len(requests) - 1])
 
     seat: Any = Seat.__new__(Seat)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ from rlanything.engines.deadline import GenerationTimeout, TimedEngine
 class Endless:
     """An engine that never answers."""
 
-    def generate(self, requests: list[Request], sampling: Sampling) -> list[list[object]]:
+    def generate(
+        self, requests: list[Request], sampling: Sampling, on_samples: Any = None
+    ) -> list[list[object]]:
         while True:
             time.sleep(0.001)
 
@@ -38,7 +41,7 @@ from rlanything.engines import deadline
 from rlanything.engines.base import Sampling
 
 class Hangs:
-    def generate(self, requests, sampling):
+    def generate(self, requests, sampling, on_samples=None):
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])  # as in a library's endless loop
         time.sleep(60)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle
+from typing import Any
 
 import pytest
 
@@ -194,7 +195,9 @@ class Sayings:
         self._texts = cycle(texts)
         self.requests: list[Request] = []
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+    ) -> list[list[Completion]]:
         self.requests += requests
         return [
             [completion_of((), (), text=next(self._texts)) for _ in request.seeds]

@@ -94,8 +94,8 @@ class CountingEngine:
         self.sync_weights = engine.sync_weights
         self.release_cache = engine.release_cache
 
-    def generate(self, requests, sampling):
-        answers = self._engine.generate(requests, sampling)
+    def generate(self, requests, sampling, on_samples=None):
+        answers = self._engine.generate(requests, sampling, on_samples)
         CALLS["tokens"] += sum(len(one.token_ids) for each in answers for one in each)
         return answers
 

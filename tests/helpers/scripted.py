@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from helpers.tiny import completion_of
 from rlanything.domains.base import Domain, Environment, InvalidTask, RewriteRequest
@@ -28,7 +29,9 @@ class ScriptedEngine:
         self._script = script
         self.calls: list[list[Request]] = []
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+    ) -> list[list[Completion]]:
         self.calls.append(list(requests))
         return [[self._answer(request, seed) for seed in request.seeds] for request in requests]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -237,8 +238,8 @@ def test_a_candidate_that_is_no_task_is_refused(frozen_model, monkeypatch):
 class Cut(LocalChatModel):
     """Answers that begin with CUT were cut off."""
 
-    def answer(self, questions: Sequence[ChatRequest], sampling: Sampling):
-        groups = super().answer(questions, sampling)
+    def answer(self, questions: Sequence[ChatRequest], sampling: Sampling, on_samples: Any = None):
+        groups = super().answer(questions, sampling, on_samples)
         return [
             [replace(c, stop_reason="length") if c.text.startswith("CUT") else c for c in group]
             for group in groups

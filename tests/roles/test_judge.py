@@ -229,15 +229,50 @@ def test_judgements_are_steps_by_m_for_trajectories_of_any_length(frozen_model):
     assert [len(call) for call in engine.calls] == [3, 2, 2, 1]
 
 
+def test_a_model_that_schedules_requests_itself_is_asked_about_all_steps_in_one_call(frozen_model):
+    trajectories = [trajectory("a", 4), trajectory("b", 0), trajectory("c", 2)]
+
+    def judged(at_once: bool) -> tuple[Any, list[int], list[int]]:
+        engine = ScriptedEngine(frozen_model, lambda prompt, seed: f"{seed} \\boxed{{1}}")
+        chat_model = LocalChatModel(frozen_model, engine)
+        judge = LLMJudge(chat_model, Counting(), SAMPLING, 3, at_once=at_once)
+        done = list[int]()
+        found = judge.judge(trajectories, 7, done.append)
+        assert judge.judge([], 7) == []
+        return found, [len(call) for call in engine.calls], done
+
+    at_once, step_by_step = judged(True), judged(False)
+    assert at_once[0] == step_by_step[0]
+    assert at_once[1] == [6]
+    assert step_by_step[1] == [2, 2, 1, 1]
+    assert sum(at_once[2]) == sum(step_by_step[2]) == 18
+
+
+def test_samples_that_are_told_twice_or_never_count_once(frozen_model):
+    class Repeating(ScriptedEngine):
+        def generate(
+            self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+        ) -> list[list[Completion]]:
+            for samples in (1, 1, *([5] * (len(requests) > 1))):
+                on_samples(samples)
+            return super().generate(requests, sampling)
+
+    engine = Repeating(frozen_model, lambda *_: "\\boxed{1}")
+    judge = LLMJudge(LocalChatModel(frozen_model, engine), Counting(), SAMPLING, 3)
+    done = list[int]()
+    judge.judge([trajectory("a", 2), trajectory("b", 1)], 0, done.append)
+    assert done == [1, 1, 4, 1, 1, 1]
+
+
 def test_a_step_whose_prompt_is_too_long_for_the_engine_has_no_score(frozen_model):
     long = {"saw 3", "saw 4"}
 
     class Short(ScriptedEngine):
-        def generate(self, requests: Sequence[Request], sampling: Sampling):
+        def generate(self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None):
             texts = [frozen_model.decode(request.prompt_ids) for request in requests]
             if places := [i for i, text in enumerate(texts) if any(each in text for each in long)]:
                 raise PromptsTooLong("judge: too long; raise it", places)
-            return super().generate(requests, sampling)
+            return super().generate(requests, sampling, on_samples)
 
     chat_model = LocalChatModel(frozen_model, Short(frozen_model, lambda *_: "\\boxed{1}"))
     judge = LLMJudge(chat_model, Counting(), SAMPLING, 2)

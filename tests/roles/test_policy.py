@@ -33,9 +33,9 @@ class Recording:
         self._engine = HFEngine(model)
         self.requests: list[Request] = []
 
-    def generate(self, requests, sampling):
+    def generate(self, requests, sampling, on_samples=None):
         self.requests = list(requests)
-        return self._engine.generate(requests, sampling)
+        return self._engine.generate(requests, sampling, on_samples)
 
     def sync_weights(self) -> None:
         self._engine.sync_weights()

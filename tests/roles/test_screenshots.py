@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ class Asked:
         self.chats: list[Messages] = []
 
     def answer(
-        self, questions: Sequence[ChatRequest], sampling: Sampling
+        self, questions: Sequence[ChatRequest], sampling: Sampling, on_samples: Any = None
     ) -> list[list[Completion]]:
         self.chats += [question.messages for question in questions]
         return [[Completion.unsampled("\\boxed{1}") for _ in each.seeds] for each in questions]

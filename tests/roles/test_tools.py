@@ -165,7 +165,9 @@ def test_requests_that_are_too_long_or_whose_actions_would_be_cut_are_refused_al
     long = ChatRequest((Message("user", "Go."),), (0,), refusable=True)
 
     class Short(ScriptedEngine):
-        def generate(self, requests: Sequence[Request], sampling: Sampling) -> Any:
+        def generate(
+            self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+        ) -> Any:
             raise PromptsTooLong("policy: too long; raise it", [len(requests) - 1])
 
     chat_model = LocalChatModel(model, Short(model, lambda prompt, seed: "fine"))

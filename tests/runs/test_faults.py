@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 import io
 import math
 import pickle
@@ -127,7 +128,7 @@ class SleepingEngine:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None) -> list[list[Completion]]:
         time.sleep(self.seconds)
         return [[] for _ in requests]
 
@@ -293,13 +294,13 @@ def test_prompts_too_long_for_an_engine_cost_their_answers_and_not_the_run(
     generate = HFEngine.generate
 
     def bounded(
-        self: HFEngine, requests: Sequence[Request], sampling: Sampling
+        self: HFEngine, requests: Sequence[Request], *rest: Any
     ) -> list[list[Completion]]:
         # Some of the policy's prompts, and some of the judge's, which are longer.
         most = [60 if request.choices else 110 for request in requests]
         if long := [i for i, each in enumerate(requests) if len(each.prompt_ids) > most[i]]:
             raise PromptsTooLong("too long; raise it", long)
-        return generate(self, requests, sampling)
+        return generate(self, requests, *rest)
 
     monkeypatch.setattr(HFEngine, "generate", bounded)
     console = Console(record=True, width=300, file=io.StringIO())

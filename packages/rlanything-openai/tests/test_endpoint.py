@@ -298,7 +298,16 @@ def test_retry_after_is_read_in_seconds_and_as_a_date() -> None:
         assert asked_seconds({"retry-after": nothing}) is None
 
 
-def test_all_requests_together_have_a_limit_too(fake: FakeEndpoint) -> None:
+def test_requests_together_take_as_long_as_answers_keep_coming(fake: FakeEndpoint) -> None:
+    fake.delay_seconds = 0.2
+    done = list[int]()
+    endpoint = open_endpoint(fake, seconds=1.0, concurrency=1, timeout_seconds=9)
+    answers = endpoint.ask([(HELLO, i) for i in range(8)], SAMPLING, done.append)
+    assert [answer.text for answer in answers] == ["Hello."] * 8
+    assert done == [1] * 8
+
+
+def test_silence_has_a_limit_whatever_the_limit_of_a_try(fake: FakeEndpoint) -> None:
     fake.faults.extend([hang] * 8)
     begun = time.monotonic()
     with pytest.raises(GenerationTimeout, match=r"raise adapter\.timeout_seconds"):

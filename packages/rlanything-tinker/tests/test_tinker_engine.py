@@ -111,5 +111,7 @@ def test_generation_has_the_role_s_time_limit(
 ) -> None:
     model = load(serving[1], timeout_seconds=0.2)
     request.getfixturevalue("stalled")
-    with pytest.raises(GenerationTimeout, match=r"longer than 0.2 s; raise policy.timeout_seconds"):
+    with pytest.raises(
+        GenerationTimeout, match=r"no sample for 0.2 s; raise policy.timeout_seconds"
+    ):
         model.engine.generate(REQUESTS, Sampling(1.0, 4))

@@ -64,12 +64,12 @@ def run_here(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
     directory = tmp_path_factory.mktemp("here") / "run"
     generate, add_adapters = HFEngine.generate, models.add_adapters
 
-    def cut(engine: HFEngine, requests: Sequence[Request], sampling: Any) -> Any:
+    def cut(engine: HFEngine, requests: Sequence[Request], *rest: Any) -> Any:
         each = [
             Request(one.prompt_ids, tuple(seed & SEED_BITS for seed in one.seeds), one.choices)
             for one in requests
         ]
-        return generate(engine, each, sampling)
+        return generate(engine, each, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(HFEngine, "generate", cut)

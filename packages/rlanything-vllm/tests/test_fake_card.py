@@ -17,6 +17,7 @@ import torch
 from helpers.starts import engine_of
 from helpers.tiny import tiny_model
 from rlanything.engines.base import ModelError, Request, Sampling
+from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.model import LanguageModel
 from rlanything_vllm.engine import VLLMEngine
 from rlanything_vllm.worker import Setup, _adapter_settings, _device_settings
@@ -34,8 +35,8 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     monkeypatch.syspath_prepend(Path(__file__).parent / "fake")
     monkeypatch.setenv("FAKE_CARD", str(tmp_path))
 
-    def setting(held: int = 0, sleeps: bool = True) -> None:
-        card = {"total": CARD, "held": held, "sleeps": sleeps}
+    def setting(held: int = 0, sleeps: bool = True, step_seconds: float = 0.0) -> None:
+        card = {"total": CARD, "held": held, "sleeps": sleeps, "step_seconds": step_seconds}
         (tmp_path / "card.json").write_text(json.dumps(card))
 
     setting()
@@ -54,6 +55,7 @@ def log(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
 
 
 def on_card(**settings: Any) -> VLLMEngine:
+    """An engine on the card; `seconds`: time limit of its answers."""
     return engine_of(tiny_model(1), device="cuda", memory_gib=CACHE_GIB, **settings)
 
 
@@ -128,6 +130,19 @@ def test_a_sleeping_engine_has_the_weights_that_were_learned_meanwhile(card, log
     assert engine.process_id == worker
     done = [entry["what"] for entry in log()]
     assert done == ["start", "weights", "sleep", "wake", "weights"]
+
+
+def test_samples_are_reported_one_by_one_and_only_silence_has_a_limit(card) -> None:
+    engine = on_card(seconds=2.0)
+    expected = tokens(engine)
+    card(step_seconds=0.8)  # three samples take longer than the limit
+    done = list[int]()
+    groups = engine.generate(REQUESTS, GREEDY, done.append)
+    assert [one.token_ids for group in groups for one in group] == expected
+    assert done == [1, 1, 1]
+    card(step_seconds=20.0)
+    with pytest.raises(GenerationTimeout, match=r"silent for 2 s; raise policy\.timeout_seconds"):
+        engine.generate(REQUESTS, GREEDY)
 
 
 def test_a_worker_that_dies_in_its_sleep_or_cannot_sleep_is_replaced(card, log, tmp_path) -> None:

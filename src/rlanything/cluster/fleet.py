@@ -15,7 +15,7 @@ from rlanything.cluster.models import RoleSource
 from rlanything.cluster.seat import Seat, marks
 from rlanything.config.cluster import ClusterConfig
 from rlanything.config.roles import TrainedRoleConfig
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import OnSamples, Request, Sampling
 from rlanything.engines.deadline import GRACE_SECONDS
 from rlanything.engines.hf.text import ModelText
 from rlanything.learning.base import Statistics, Updates
@@ -36,7 +36,12 @@ class SeatsEngine:
         self._seconds = seconds + 2 * GRACE_SECONDS
         self._homes: dict[str, int] = {}
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
+    ) -> list[list[Completion]]:
         """Returns completions [requests][n], in the order of the requests. Raises
         `PromptsTooLong`."""
         spread = spread_requests(requests, self._homes, self._seats.size)
@@ -47,7 +52,7 @@ class SeatsEngine:
             for seat, chosen in enumerate(spread)
             if chosen
         }
-        answers = self._seats.ask(calls, self._seconds) if calls else {}
+        answers = self._seats.ask(calls, self._seconds, on_samples) if calls else {}
         completions: dict[int, list[Completion]] = {}
         for groups in answers.values():
             completions |= groups

@@ -106,7 +106,9 @@ class Seat:
         `PromptsTooLong` with such indices."""
         places = list(requests)
         try:
-            answers = self._models[role].engine.generate(list(requests.values()), sampling)
+            answers = self._models[role].engine.generate(
+                list(requests.values()), sampling, self._done
+            )
         except PromptsTooLong as error:
             raise PromptsTooLong(str(error), [places[i] for i in error.places]) from None
         return dict(zip(places, answers, strict=True))
@@ -122,7 +124,7 @@ class Seat:
     def learn_shared(self, role: str, minibatches: Sequence[Minibatch]) -> Statistics:
         """Trains on this seat's passes, passes the new weights to the engine, and returns the
         statistics of all seats."""
-        return self._shared(role).learn(minibatches, lambda n: self._report(SamplesDone(n)))
+        return self._shared(role).learn(minibatches, self._done)
 
     def save_shared(self, role: str, folder: Path) -> None:
         """Begins to write a model and its optimizer, as they are now, into a folder that all seats
@@ -133,6 +135,9 @@ class Seat:
     def load_state_shared(self, role: str, folder: Path) -> None:
         """Reads a learner's saved state from a folder."""
         self._shared(role).load_state(folder)
+
+    def _done(self, samples: int) -> None:
+        self._report(SamplesDone(samples))
 
     def _show(self, text: str, seconds: float) -> None:
         self._report(StageBegun(text, seconds))

@@ -45,7 +45,7 @@ class EngineSetting:
     threads: int
     """CPU threads; 0: one per core."""
     timeout_seconds: float
-    """Time limit of one batch."""
+    """Time limit of one batch; with `continuous_batching`, of waiting for the next answer."""
     images: tuple[Path, ...] = ()
     """Folders with the images that it may be shown."""
     on_stage: OnStage = unseen
@@ -103,6 +103,9 @@ class EngineConfig(ConfigSection):
 
     remote: ClassVar[bool] = False
     """Whether it runs elsewhere and answers with text only, so that nothing can train on it."""
+    continuous_batching: ClassVar[bool] = False
+    """Whether it schedules the requests of a call itself. A judge then asks about all steps of all
+    episodes in one call; else step by step, so that each prompt extends the one before."""
 
     name: str
     """A registered engine (`embedded`, `vllm`, `openai`) or `module:Class`."""

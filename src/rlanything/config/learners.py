@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo
 
@@ -16,6 +16,9 @@ class LearnerConfig(ConfigSection):
 
     A plug-in learner is such a class: an entry point of the group `rlanything.learners`, or
     `name: module:Class` in a recipe."""
+
+    continuous_batching: ClassVar[bool] = False
+    """As of an engine."""
 
     name: str
     """A registered learner (`tinker`) or `module:Class`."""

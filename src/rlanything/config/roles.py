@@ -63,7 +63,8 @@ class RoleConfig(ConfigSection):
     """Variables of the model's chat template, such as `{enable_thinking: false}` for Qwen3. A
     variable that the template does not read is an error."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
-    """Time limit for one batch of generation; exceeding it stops the run."""
+    """Time limit for one batch of generation, or where the engine schedules requests itself
+    (`vllm`, `openai`) for the next answer of a batch; exceeding it stops the run."""
 
     @model_validator(mode="before")
     @classmethod
@@ -97,6 +98,11 @@ class RoleConfig(ConfigSection):
         return EngineSetting(
             role, self.model, self.dtype, self.device, threads, self.timeout_seconds, images
         )
+
+    @property
+    def continuous_batching(self) -> bool:
+        """Whether what generates schedules the requests of a call itself."""
+        return self.engine.continuous_batching
 
     @property
     def remote(self) -> bool:
@@ -175,6 +181,11 @@ class TrainedRoleConfig(RoleConfig):
     def trains(self) -> bool:
         """Whether this run changes and keeps its weights."""
         return self.train
+
+    @property
+    def continuous_batching(self) -> bool:
+        """Whether what generates schedules the requests of a call itself."""
+        return (self.learner or self.engine).continuous_batching
 
     @model_validator(mode="after")
     def _something_to_hold(self) -> TrainedRoleConfig:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rlanything.records import Completion
+
+OnSamples: TypeAlias = Callable[[int], None]
+"""Called with each number of samples that are done."""
 
 
 class ModelError(ValueError):
@@ -90,7 +93,12 @@ class Engine(Protocol):
     to rounding).
     """
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
+    ) -> list[list[Completion]]:
         """Returns completions [requests][n]. Raises `PromptsTooLong`."""
         ...
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rlanything.engines.alarm import raising_after
-from rlanything.engines.base import Engine, Request, Sampling
+from rlanything.engines.base import Engine, OnSamples, Request, Sampling
 from rlanything.records import Completion
 
 GRACE_SECONDS = 30.0
@@ -33,10 +33,15 @@ class TimedEngine:
         self._seconds = seconds
         self._name = name
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
+    ) -> list[list[Completion]]:
         """Raises `GenerationTimeout`."""
         with self._deadline(len(requests)):
-            return self._engine.generate(requests, sampling)
+            return self._engine.generate(requests, sampling, on_samples)
 
     def sync_weights(self) -> None:
         self._engine.sync_weights()

@@ -13,6 +13,7 @@ from rlanything.engines.base import (
     Choices,
     Engine,
     ModelError,
+    OnSamples,
     PromptsTooLong,
     Request,
     Sampling,
@@ -64,10 +65,14 @@ class ChatModel(Protocol):
     """A language model that answers chats."""
 
     def answer(
-        self, questions: Sequence[ChatRequest], sampling: Sampling
+        self,
+        questions: Sequence[ChatRequest],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
     ) -> list[list[Completion]]:
         """Returns completions [questions][n]; empty ones with stop reason "length" if a prompt is
-        too long for the model."""
+        too long for the model. `on_samples` is not told of these, and of some twice if a call is
+        repeated."""
         ...
 
     def check_marker(self, marker: str) -> None:
@@ -127,7 +132,10 @@ class LocalChatModel:
         return LocalChatModel(self._model, self.engine, self._chat.day, self._chat.options)
 
     def answer(
-        self, questions: Sequence[ChatRequest], sampling: Sampling
+        self,
+        questions: Sequence[ChatRequest],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
     ) -> list[list[Completion]]:
         """Returns [questions][n]. Keeps each conversation's prompt until `release_cache`, so that
         the next can continue it.
@@ -144,7 +152,7 @@ class LocalChatModel:
 
         def generated(places: Sequence[int], limited: Sampling) -> list[list[Completion]]:
             try:
-                return self.engine.generate([requests[i] for i in places], limited)
+                return self.engine.generate([requests[i] for i in places], limited, on_samples)
             except PromptsTooLong as error:
                 long = [places[i] for i in error.places]
                 refusable = (i for i in long if questions[i].refusable)

@@ -330,7 +330,8 @@ def build_labeller(
     _check_sight("evaluation.labeller", chat_model, domain)
     sampling = Sampling(config.temperature, config.max_tokens)
     samples = config.samples_per_step
-    judge = LLMJudge(chat_model, domain, sampling, samples, domain.capabilities.shows_images)
+    at_once, shown = config.continuous_batching, domain.capabilities.shows_images
+    judge = LLMJudge(chat_model, domain, sampling, samples, shown, at_once=at_once)
     return Labeller(chat_model, judge)
 
 
@@ -357,7 +358,8 @@ def build_judge(
         _check_sight(key, model, domain)
         shown = domain.capabilities.shows_images
         kind = ValueJudge if config.values else LLMJudge
-        return kind(model, domain, sampling, samples, shown, config.score_first)
+        at_once = config.continuous_batching
+        return kind(model, domain, sampling, samples, shown, config.score_first, at_once)
     provided = _provided(domain, sampling, chat_model) | {"samples": lambda: samples}
     if policy is not None:
         provided["policy"] = lambda: policy

@@ -8,7 +8,7 @@ from itertools import islice
 
 from rlanything.domains.requests import RequestsRefused
 from rlanything.domains.thoughts import THINK
-from rlanything.engines.base import ModelError, Sampling
+from rlanything.engines.base import ModelError, OnSamples, Sampling
 from rlanything.records import Completion
 from rlanything.roles.chat_model import ChatRequest, grouped_by_limit, stop_place
 from rlanything.roles.tools import tools_in_words
@@ -24,7 +24,10 @@ class OpenAIChatModel:
         self._endpoint = endpoint
 
     def answer(
-        self, questions: Sequence[ChatRequest], sampling: Sampling
+        self,
+        questions: Sequence[ChatRequest],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
     ) -> list[list[Completion]]:
         """Returns [questions][n], with one HTTP request per sample. Raises the errors of
         `Endpoint.ask`, and `RequestsRefused` for prompts whose tokens are to be counted."""
@@ -33,18 +36,20 @@ class OpenAIChatModel:
         return grouped_by_limit(
             questions,
             sampling,
-            lambda places, limited: self._answered([questions[i] for i in places], limited),
+            lambda places, limited: self._answered(
+                [questions[i] for i in places], limited, on_samples
+            ),
         )
 
     def _answered(
-        self, questions: Sequence[ChatRequest], sampling: Sampling
+        self, questions: Sequence[ChatRequest], sampling: Sampling, on_samples: OnSamples | None
     ) -> list[list[Completion]]:
         chats = [
             (tools_in_words(question.messages, question.tools), seed)
             for question in questions
             for seed in question.seeds
         ]
-        answers = iter(self._endpoint.ask(chats, sampling))
+        answers = iter(self._endpoint.ask(chats, sampling, on_samples))
         return [
             [_completion(answer, question) for answer in islice(answers, len(question.seeds))]
             for question in questions

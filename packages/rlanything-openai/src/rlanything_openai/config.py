@@ -34,6 +34,7 @@ class OpenAIEngineConfig(EngineConfig):
     """An endpoint with the OpenAI chat API. It only gives text, so nothing can train on it."""
 
     remote: ClassVar[bool] = True
+    continuous_batching: ClassVar[bool] = True
 
     name: str = "openai"
     """The official client (packages/rlanything-openai); `model` is then the endpoint's name of the
@@ -51,7 +52,8 @@ class OpenAIEngineConfig(EngineConfig):
     """Number of retries after 408, 429, 5xx, a timeout, a dropped connection or an unreadable
     answer."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """Time limit of one try; the role's own `timeout_seconds` limits a whole batch of requests."""
+    """Time limit of one try; the role's own `timeout_seconds` is the longest time without any
+    answer, retries included."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further fields of every request, such as `{chat_template_kwargs: {enable_thinking: false}}`
     for a vLLM server."""

@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import threading
-import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -18,7 +17,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import openai
 
 from rlanything.backoff import asked_seconds, backoff_seconds
-from rlanything.engines.base import Sampling
+from rlanything.engines.base import OnSamples, Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.images import ImageBook
 from rlanything.records import Message, Messages
@@ -173,7 +172,7 @@ class Endpoint:
         seconds: float,
         images: ImageBook | None = None,
     ) -> None:
-        """`seconds`: time limit of one call of `ask`; `images`: images that messages may name.
+        """`seconds`: longest time without an answer; `images`: images that messages may name.
         Reads the key from the environment; raises `EndpointError` if it is missing."""
         self._role = role
         self._model = model
@@ -184,20 +183,25 @@ class Endpoint:
         self._key = self._read_key()
         self._limit = "max_tokens"
 
-    def ask(self, chats: Sequence[tuple[Messages, int]], sampling: Sampling) -> list[Answer]:
+    def ask(
+        self,
+        chats: Sequence[tuple[Messages, int]],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
+    ) -> list[Answer]:
         """Returns one answer per chat and seed, by one request each; an empty one, with stop reason
-        "length", for a chat that the endpoint finds too long.
+        "length", for a chat that the endpoint finds too long. `on_samples` is called in another
+        thread.
 
         Raises `EndpointError` for the first request that fails permanently, `GenerationTimeout` if
-        all together take too long, `ModelError` for a missing image. Any interruption cancels the
+        no answer comes for too long, `ModelError` for a missing image. Any interruption cancels the
         pending requests."""
         try:
-            return _interruptible(self._ask_all(chats, sampling), self._seconds)
+            return _interruptible(self._ask_all(chats, sampling, on_samples))
         except TimeoutError:
             raise GenerationTimeout(
-                f"{self._role}: {self._config.url} did not answer {len(chats)} requests within "
-                f"{self._seconds:g} s; raise {self._role}.timeout_seconds or "
-                f"{self._role}.engine.concurrency"
+                f"{self._role}: {self._config.url} answered none of {len(chats)} requests for "
+                f"{self._seconds:g} s; raise {self._role}.timeout_seconds"
             ) from None
 
     def pop_usage(self) -> dict[str, int]:
@@ -220,23 +224,34 @@ class Endpoint:
         return key
 
     async def _ask_all(
-        self, chats: Sequence[tuple[Messages, int]], sampling: Sampling
+        self,
+        chats: Sequence[tuple[Messages, int]],
+        sampling: Sampling,
+        on_samples: OnSamples | None,
     ) -> list[Answer]:
         slots = asyncio.Semaphore(self._config.concurrency)
-        end = time.monotonic() + self._seconds
-        async with openai.AsyncOpenAI(
-            # Without a key the client would look for one itself.
-            api_key=self._key or "none",
-            base_url=self._config.url,
-            timeout=self._config.timeout_seconds,
-            max_retries=0,
-            http_client=BoundedClient(ENVELOPE + BYTES_PER_TOKEN * sampling.max_tokens),
-        ) as client:
+        clock = asyncio.get_running_loop().time
+        async with (
+            asyncio.timeout(self._seconds) as patience,
+            openai.AsyncOpenAI(
+                # Without a key the client would look for one itself.
+                api_key=self._key or "none",
+                base_url=self._config.url,
+                timeout=self._config.timeout_seconds,
+                max_retries=0,
+                http_client=BoundedClient(ENVELOPE + BYTES_PER_TOKEN * sampling.max_tokens),
+            ) as client,
+        ):
 
             async def one(messages: Messages, seed: int) -> Answer:
                 # Waiting before a retry keeps the slot, which reduces the load of a busy endpoint.
                 async with slots:
-                    return await self._persist(client, messages, seed, sampling, end)
+                    answer = await self._persist(client, messages, seed, sampling, patience)
+                if not patience.expired():
+                    patience.reschedule(clock() + self._seconds)
+                if on_samples is not None:
+                    on_samples(1)
+                return answer
 
             try:
                 async with asyncio.TaskGroup() as group:
@@ -251,11 +266,11 @@ class Endpoint:
         messages: Messages,
         seed: int,
         sampling: Sampling,
-        end: float,
+        patience: asyncio.Timeout,
     ) -> Answer:
         """Retries until there is an answer, the error is permanent, or the next wait would exceed
-        `end`."""
-        tries = 0
+        all patience."""
+        tries, clock = 0, asyncio.get_running_loop().time
         while True:
             tries += 1
             self._usage.retries += tries > 1
@@ -263,7 +278,8 @@ class Endpoint:
                 return await self._try(client, messages, seed, sampling)
             except _Fault as fault:
                 wait = backoff_seconds(tries, fault.asked_seconds)
-                late = wait > end - time.monotonic()
+                end = patience.when()
+                late = end is not None and clock() + wait > end
                 if late or not fault.passing or tries > self._config.retries:
                     raise self._failure(fault, tries, late) from None
             await asyncio.sleep(wait)
@@ -444,11 +460,11 @@ def _words(body: bytes) -> object:
     return error.get("message") or error.get("detail") if isinstance(error, dict) else error
 
 
-def _interruptible(work: Coroutine[Any, Any, T], seconds: float) -> T:
+def _interruptible(work: Coroutine[Any, Any, T]) -> T:
     """Returns the result of `work`, whose event loop runs in its own thread.
 
     An event loop in the main thread may swallow a signal handler's exception. Here the main thread
-    only waits, so that Ctrl-C takes effect immediately. Raises TimeoutError after `seconds`."""
+    only waits, so that Ctrl-C takes effect immediately."""
     loop = asyncio.new_event_loop()
     result: Future[T] = Future()
 
@@ -467,7 +483,7 @@ def _interruptible(work: Coroutine[Any, Any, T], seconds: float) -> T:
     thread = threading.Thread(target=run, name="endpoint", daemon=True)
     thread.start()
     try:
-        return result.result(seconds)
+        return result.result()
     except BaseException:
         with suppress(RuntimeError):  # the loop has just closed
             loop.call_soon_threadsafe(cancel)

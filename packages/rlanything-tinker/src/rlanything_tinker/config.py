@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from pydantic import Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
@@ -27,6 +27,7 @@ OF_THE_SERVICE += ("train_vision",)
 class TinkerConfig(LearnerConfig):
     """A service with the Tinker API: Thinking Machines', SkyRL's, verl's, or another."""
 
+    continuous_batching: ClassVar[bool] = True
     name: str = "tinker"
     """The public SDK, package `tinker`; `model` is then the service's name of the base model."""
     url: str = Field(URL, pattern=r"^https?://[^/?#@\s]+[^?#@\s]*$")

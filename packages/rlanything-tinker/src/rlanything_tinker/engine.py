@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import tinker
 
-from rlanything.engines.base import DivergedError, ModelError, PromptsTooLong, Request, Sampling
+from rlanything.engines.base import (
+    DivergedError,
+    ModelError,
+    OnSamples,
+    PromptsTooLong,
+    Request,
+    Sampling,
+)
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.hf.text import ModelText
 from rlanything.records import Completion
@@ -20,10 +26,10 @@ from rlanything_tinker.weights import SEED_BITS, ServedWeights
 class TinkerEngine:
     """Generation by a service. The first samples after an update are drawn with the new weights.
 
-    Every call raises `GenerationTimeout` after the role's timeout, and `ServiceError`."""
+    Raises `GenerationTimeout` if no sample comes within the role's timeout, and `ServiceError`."""
 
     def __init__(self, weights: ServedWeights, text: ModelText, seconds: float) -> None:
-        """`seconds`: time limit of one batch."""
+        """`seconds`: longest time without a sample."""
         self._weights = weights
         self._text = text
         self._seconds = seconds
@@ -37,25 +43,32 @@ class TinkerEngine:
     def release_cache(self) -> None:
         """Does nothing: caches are the service's."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
+    ) -> list[list[Completion]]:
         """Returns completions [requests][n], with a request per sample, as each has its own seed.
         Raises `ModelError` for restricted responses, which `decoding: choices` asks for."""
         role = self._weights.role
         self._check(requests, sampling)
-        deadline = time.monotonic() + self._seconds
+        results: list[list[Any]] = []
         with asking(role, f"generating for {len(requests)} prompts"):
             try:
-                sampler = self._current(deadline)
+                sampler = self._current()
                 drawn = [
                     [self._sample(sampler, request, seed, sampling) for seed in request.seeds]
                     for request in requests
                 ]
-                results = [[each.result(_left(deadline)) for each in group] for group in drawn]
+                for group in drawn:
+                    results.append([each.result(self._seconds) for each in group])
+                    if on_samples is not None:
+                        on_samples(len(group))
             except TimeoutError:
                 raise GenerationTimeout(
-                    f"{role}: generating for {len(requests)} prompts took the service longer than "
-                    f"{self._seconds:g} s; raise {role}.timeout_seconds, or ask for less at once "
-                    "(environment.parallel_episodes, max_tokens)"
+                    f"{role}: generating for {len(requests)} prompts, the service gave no sample "
+                    f"for {self._seconds:g} s; raise {role}.timeout_seconds"
                 ) from None
         return [
             [self._completion(request, result) for result in group]
@@ -76,11 +89,11 @@ class TinkerEngine:
                 too_long,
             )
 
-    def _current(self, deadline: float) -> tinker.SamplingClient:
+    def _current(self) -> tinker.SamplingClient:
         """Returns a client that samples with the current weights."""
         if self._sampler is None or self.version != self._weights.updates:
             published = self._weights.client.save_weights_and_get_sampling_client()
-            self._sampler = published.result(_left(deadline))
+            self._sampler = published.result(self._seconds)
             self.version = self._weights.updates
         return self._sampler
 
@@ -118,8 +131,3 @@ class TinkerEngine:
             stop_reason="stop" if stopped else "length",
             text=self._text.decode(ids[:-1] if ended else ids),
         )
-
-
-def _left(deadline: float) -> float:
-    """Returns the seconds until a deadline, none after it."""
-    return max(deadline - time.monotonic(), 0.0)

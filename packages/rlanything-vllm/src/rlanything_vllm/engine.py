@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from rlanything.config.engines import EngineSetting
-from rlanything.engines.base import ModelError, PromptsTooLong, Request, Sampling
+from rlanything.engines.base import ModelError, OnSamples, PromptsTooLong, Request, Sampling
 from rlanything.engines.child import Child
 from rlanything.engines.deadline import GRACE_SECONDS, GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
@@ -28,7 +28,17 @@ from rlanything.records import Completion
 from rlanything_vllm import worker
 from rlanything_vllm.handover import free, put_weights
 from rlanything_vllm.prompts import SERVED
-from rlanything_vllm.worker import Drawn, Draws, Ready, Refusal, Setup, Sleep, StartStage, Weights
+from rlanything_vllm.worker import (
+    Drawn,
+    Draws,
+    Ready,
+    Refusal,
+    SamplesDone,
+    Setup,
+    Sleep,
+    StartStage,
+    Weights,
+)
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1}
 """Largest mean difference of vLLM's log-probs from the learner's, by dtype. Rounding gives 1e-6 in
@@ -62,9 +72,9 @@ class VLLMEngine:
     the log-probs of these samples are compared with the learner's. A worker that dies is replaced
     once per call and the call is repeated; seeds belong to requests, so results do not change.
 
-    Every call raises `GenerationTimeout` after the role's timeout, and `EngineLost` if workers keep
-    dying. An engine that sleeps starts its worker in its first call, so that other engines on the
-    card can sleep by then.
+    Every call raises `GenerationTimeout` if no sample comes within the role's timeout, and
+    `EngineLost` if workers keep dying. An engine that sleeps starts its worker in its first call,
+    so that other engines on the card can sleep by then.
     """
 
     def __init__(self, model: LanguageModel, config: VLLMSettings, setting: EngineSetting) -> None:
@@ -137,7 +147,12 @@ class VLLMEngine:
         process.asleep = self._stale = True
         process.has_frozen = False
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
+    ) -> list[list[Completion]]:
         if not requests:
             return []
         # It has not started, or was ended by sleep, or by a timeout before this retry.
@@ -146,11 +161,11 @@ class VLLMEngine:
         self._check(requests, sampling)
         draws = Draws(requests, sampling, self._lm.stop_ids)
         try:
-            drawn = self._draw(draws)
+            drawn = self._draw(draws, on_samples)
         except EOFError:
             self._replace()
             try:
-                drawn = self._draw(draws)
+                drawn = self._draw(draws, on_samples)
             except EOFError:
                 raise EngineLost(
                     f"{self._name}: vLLM died twice at the same {len(requests)} prompts "
@@ -175,11 +190,11 @@ class VLLMEngine:
                 too_long,
             )
 
-    def _draw(self, draws: Draws) -> list[list[Drawn]]:
+    def _draw(self, draws: Draws, on_samples: OnSamples | None) -> list[list[Drawn]]:
         if self._stale:
             self._hand_over()
             self._compared_image = False
-        return self._ask(draws, f"generating for {len(draws.requests)} prompts")
+        return self._ask(draws, f"generating for {len(draws.requests)} prompts", on_samples)
 
     def _hand_over(self) -> None:
         """Hands over weights; with adapters, the frozen weights only once per worker."""
@@ -194,15 +209,14 @@ class VLLMEngine:
         if adapted:
             self._ask(adapters_of(network), "taking new adapters")
 
-    def _ask(self, order: worker.Order, doing: str) -> Any:
+    def _ask(self, order: worker.Order, doing: str, on_samples: OnSamples | None = None) -> Any:
         try:
-            answer = self._process.ask(order, self._seconds)
+            answer = self._process.ask(order, self._seconds, on_samples)
         except TimeoutError:
             self._process.kill()
             raise GenerationTimeout(
-                f"{self._name}: {doing} took vLLM longer than {self._seconds:g} s; raise "
-                f"{self._name}.timeout_seconds, or ask for less at once "
-                "(environment.parallel_episodes, max_tokens)"
+                f"{self._name}: {doing}, vLLM was silent for {self._seconds:g} s; raise "
+                f"{self._name}.timeout_seconds, or lower {self._name}.max_tokens"
             ) from None
         except EOFError:
             raise  # the worker is dead; keep it for its last words
@@ -360,11 +374,16 @@ class _Process:
         assert isinstance(answer, Ready)
         return answer
 
-    def ask(self, order: worker.Order, seconds: float) -> Any:
-        """Returns the answer to an order. Raises `TimeoutError`, and `EOFError` if the worker is
-        dead."""
+    def ask(self, order: worker.Order, seconds: float, on_samples: OnSamples | None) -> Any:
+        """Returns the answer to an order. Raises `TimeoutError` if the worker is silent for this
+        long, and `EOFError` if it is dead."""
         self._child.channel.send(order, seconds)
-        return self._child.channel.receive(seconds)
+        answer = self._child.channel.receive(seconds)
+        while isinstance(answer, SamplesDone):
+            if on_samples is not None:
+                on_samples(answer.samples)
+            answer = self._child.channel.receive(seconds)
+        return answer
 
     @property
     def ended(self) -> bool:

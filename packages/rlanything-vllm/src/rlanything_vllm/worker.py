@@ -86,6 +86,13 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplesDone:
+    """Message of a worker that is generating: this many more samples are done."""
+
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class Drawn:
     """A sample from vLLM."""
 
@@ -109,7 +116,9 @@ Order: TypeAlias = Weights | Adapters | Sleep | Draws
 class Worker:
     """One vLLM engine, which carries out orders."""
 
-    def __init__(self, setup: Setup, memory: int, report: Callable[[StartStage], None]) -> None:
+    def __init__(
+        self, setup: Setup, memory: int, report: Callable[[StartStage | SamplesDone], None]
+    ) -> None:
         from vllm import LLM  # pyright: ignore
         from vllm.platforms import current_platform  # pyright: ignore
 
@@ -122,6 +131,7 @@ class Worker:
             )
         report(StartStage("vLLM builds and compiles its model"))
         self._memory = memory
+        self._report = report
         self._vision = setup.vision
         self._asleep = False
         self.sleeps = setup.sleep and current_platform.is_sleep_mode_available()
@@ -217,14 +227,24 @@ class Worker:
                         extra_args={CHOICES: request.choices},
                     )
                 )
-        results = iter(
-            self._llm.generate(given, parameters, use_tqdm=False, lora_request=self._adapters)
-        )
+        numbers = self._llm.enqueue(given, parameters, use_tqdm=False, lora_request=self._adapters)
+        finished = self._finished()
+        results = (finished[number] for number in numbers)
         groups = [[next(results) for _ in request.seeds] for request in order.requests]
         for request, group in zip(order.requests, groups, strict=True):
             for result in group:
                 prompts.check(request.prompt_ids, result.prompt_token_ids)
         return [[_drawn(result) for result in group] for group in groups]
+
+    def _finished(self) -> dict[str, Any]:
+        """Runs vLLM until all requests are finished, and returns its outputs by their numbers."""
+        finished: dict[str, Any] = {}
+        while self._llm.llm_engine.has_unfinished_requests():
+            ended = [output for output in self._llm.llm_engine.step() if output.finished]
+            finished |= {output.request_id: output for output in ended}
+            if ended:
+                self._report(SamplesDone(len(ended)))
+        return finished
 
 
 def _device_settings(setup: Setup, sleeps: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import sys
+import time
 import types
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,7 +73,12 @@ class LLM:
         self._cache = settings["kv_cache_memory_bytes"]
         take(self._weights + self._cache)
         config = SimpleNamespace(max_model_len=max_model_len or 4096)
-        self.llm_engine = SimpleNamespace(model_config=config)
+        self._queue: list[Any] = []
+        self.llm_engine = SimpleNamespace(
+            model_config=config,
+            has_unfinished_requests=lambda: bool(self._queue),
+            step=self._step,
+        )
         note("start")
 
     def collective_rpc(self, method: str, kwargs: dict[str, Any]) -> None:
@@ -97,9 +103,17 @@ class LLM:
         take(self._weights + self._cache)
         note("wake")
 
+    def enqueue(self, prompts: Any, parameters: Any, use_tqdm: bool, lora_request: Any) -> Any:
+        numbers = [str(i) for i in range(len(prompts))]
+        self._queue = [*zip(numbers, prompts, parameters, strict=True)]
+        return numbers
+
     @torch.no_grad()
-    def generate(self, prompts: Any, parameters: Any, use_tqdm: bool, lora_request: Any) -> Any:
-        return [self._drawn(*each) for each in zip(prompts, parameters, strict=True)]
+    def _step(self) -> list[Any]:
+        """Finishes the last request of the queue, in `step_seconds` of the card."""
+        time.sleep(card().get("step_seconds", 0.0))
+        number, *request = self._queue.pop()
+        return [SimpleNamespace(finished=True, request_id=number, **vars(self._drawn(*request)))]
 
     def _drawn(self, prompt: Any, wanted: Any) -> Any:
         ids, drawn, logprobs = list(prompt["prompt_token_ids"]), list[int](), list[Any]()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from rlanything.engines.base import Engine, ModelError, Request, Sampling
+from rlanything.engines.base import Engine, ModelError, OnSamples, Request, Sampling
 from rlanything.engines.hf.cache import RaggedCache, shared_length
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.partial_completion import PartialCompletion, draw
@@ -53,12 +53,15 @@ class HFEngine:
         self,
         requests: Sequence[Request],
         sampling: Sampling,
+        on_samples: OnSamples | None = None,
     ) -> list[list[Completion]]:
         self._lm.network.eval()
         completions: list[list[Completion]] = []
         for start in range(0, len(requests), BATCH_ROWS):
             batch = requests[start : start + BATCH_ROWS]
             completions += self._generate_batch(batch, sampling)
+            if on_samples is not None:
+                on_samples(sum(len(request.seeds) for request in batch))
         return completions
 
     def _generate_batch(

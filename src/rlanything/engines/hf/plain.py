@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
-from rlanything.engines.base import Request, Sampling
+from rlanything.engines.base import OnSamples, Request, Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.engines.hf.partial_completion import PartialCompletion, draw
 from rlanything.engines.hf.probing import own_settings_aside
@@ -37,12 +37,19 @@ class PlainEngine:
     def release_cache(self) -> None:
         """Does nothing: there is no cache to free."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[list[Completion]]:
+    def generate(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        on_samples: OnSamples | None = None,
+    ) -> list[list[Completion]]:
         self._lm.network.eval()
-        return [
-            [self._sample(request, seed, sampling) for seed in request.seeds]
-            for request in requests
-        ]
+        completions: list[list[Completion]] = []
+        for request in requests:
+            completions.append([self._sample(request, seed, sampling) for seed in request.seeds])
+            if on_samples is not None:
+                on_samples(len(request.seeds))
+        return completions
 
     def _sample(self, request: Request, seed: int, sampling: Sampling) -> Completion:
         model = self._lm

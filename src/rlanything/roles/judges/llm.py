@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -37,14 +37,17 @@ class LLMJudge(StepJudge):
         samples: int,
         screenshots: bool = False,
         score_first: bool = False,
+        at_once: bool = False,
     ) -> None:
         """`samples`: m; `screenshots`: whether it sees those before and after a step;
-        `score_first`: whether answers begin with their score, as in `score_of`."""
+        `score_first`: whether answers begin with their score, as in `score_of`; `at_once`: ask
+        about all steps in one call, for models that schedule requests themselves."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling
         self._screenshots = screenshots
         self._score_first = score_first
+        self._at_once = at_once
         self.samples = samples
 
     def judge(
@@ -54,16 +57,18 @@ class LLMJudge(StepJudge):
         on_judgements: OnJudgements | None = None,
     ) -> list[JudgedTrajectory]:
         """Returns m judgements for every step, [trajectories][steps][m]."""
-        # Longest first: trajectories still to be judged are then contiguous in the engine's cache,
-        # which avoids copying.
-        order = sorted(range(len(trajectories)), key=lambda i: -len(trajectories[i].steps))
-        judged: dict[int, JudgedTrajectory] = {}
-        for start in range(0, len(order), PARALLEL_TRAJECTORIES):
-            chunk = order[start : start + PARALLEL_TRAJECTORIES]
-            results = self._judge_chunk([trajectories[i] for i in chunk], seed, on_judgements)
-            judged.update(zip(chunk, results, strict=True))
+        quoted = [[_defused(step) for step in each.steps] for each in trajectories]
+        judgements: list[list[tuple[Judgement, ...]]] = [[] for _ in trajectories]
+        for places in self._batches([len(steps) for steps in quoted]):
+            asked = [(trajectories[i], quoted[i][: index + 1]) for i, index in places]
+            answers = self._ask(asked, seed, on_judgements)
+            for (i, _), row in zip(places, answers, strict=True):
+                judgements[i].append(row)
         self._chat_model.release_cache()
-        return [judged[i] for i in range(len(trajectories))]
+        return [
+            JudgedTrajectory(trajectory, tuple(rows))
+            for trajectory, rows in zip(trajectories, judgements, strict=True)
+        ]
 
     def judge_last(
         self,
@@ -78,9 +83,7 @@ class LLMJudge(StepJudge):
         for start in range(0, len(trajectories), PARALLEL_TRAJECTORIES):
             chunk = trajectories[start : start + PARALLEL_TRAJECTORIES]
             quoted = [[_defused(step) for step in each.steps] for each in chunk]
-            judged += self._ask(list(zip(chunk, quoted, strict=True)), seed)
-            if on_judgements is not None:
-                on_judgements(len(chunk) * self.samples)
+            judged += self._ask(list(zip(chunk, quoted, strict=True)), seed, on_judgements)
         self._chat_model.release_cache()
         return judged
 
@@ -88,36 +91,41 @@ class LLMJudge(StepJudge):
         """Returns the requests and tokens of its model since the last call, by name."""
         return self._chat_model.pop_usage()
 
-    def _judge_chunk(
-        self,
-        trajectories: Sequence[Trajectory],
-        seed: int,
-        on_judgements: OnJudgements | None,
-    ) -> list[JudgedTrajectory]:
-        """Judges step by step over all trajectories: each prompt then extends the one before."""
-        quoted = [[_defused(step) for step in each.steps] for each in trajectories]
-        results: list[list[tuple[Judgement, ...]]] = [[] for _ in trajectories]
-        for index in range(max((len(steps) for steps in quoted), default=0)):
-            present = [i for i, steps in enumerate(quoted) if len(steps) > index]
-            asked = [(trajectories[i], quoted[i][: index + 1]) for i in present]
-            for i, judgements in zip(present, self._ask(asked, seed), strict=True):
-                results[i].append(judgements)
-            if on_judgements is not None:
-                on_judgements(len(present) * self.samples)
-        return [
-            JudgedTrajectory(trajectory, tuple(judgements))
-            for trajectory, judgements in zip(trajectories, results, strict=True)
-        ]
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[tuple[int, int]]]:
+        """Yields the steps to ask about together, as pairs of a trajectory and a step, for
+        trajectories of these lengths. Steps of a trajectory come in order."""
+        if self._at_once:
+            yield [(i, index) for i, length in enumerate(lengths) for index in range(length)]
+            return
+        # Step by step over all trajectories: each prompt then extends the one before. Longest
+        # first: trajectories still to be judged are then contiguous in the engine's cache, which
+        # avoids copying.
+        order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+        for start in range(0, len(order), PARALLEL_TRAJECTORIES):
+            chunk = order[start : start + PARALLEL_TRAJECTORIES]
+            for index in range(lengths[chunk[0]]):
+                yield [(i, index) for i in chunk if lengths[i] > index]
 
     def _ask(
-        self, asked: Sequence[tuple[Trajectory, Sequence[Step]]], seed: int
+        self,
+        asked: Sequence[tuple[Trajectory, Sequence[Step]]],
+        seed: int,
+        on_judgements: OnJudgements | None,
     ) -> list[tuple[Judgement, ...]]:
         """Returns judgements of the last step of each trajectory, with scores in it defused."""
         questions = [self._question(trajectory, steps, seed) for trajectory, steps in asked]
-        return [
-            tuple(map(self._read, group))
-            for group in self._chat_model.answer(questions, self._sampling)
-        ]
+        left = len(asked) * self.samples
+
+        def advance(samples: int) -> None:
+            nonlocal left
+            new = min(samples, left)
+            left -= new
+            if on_judgements is not None and new:
+                on_judgements(new)
+
+        answers = self._chat_model.answer(questions, self._sampling, advance) if asked else []
+        advance(left)
+        return [tuple(map(self._read, group)) for group in answers]
 
     def _question(self, trajectory: Trajectory, steps: Sequence[Step], seed: int) -> ChatRequest:
         task = trajectory.task
