@@ -63,8 +63,8 @@ class RoleConfig(ConfigSection):
     """Variables of the model's chat template, such as `{enable_thinking: false}` for Qwen3. A
     variable that the template does not read is an error."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
-    """Time limit for one batch of generation, or where the engine schedules requests itself
-    (`vllm`, `openai`) for the next answer of a batch; exceeding it stops the run."""
+    """Time limit for one batch of generation; with an engine that schedules requests itself
+    (`vllm`, `openai`), for the next answer. Exceeding it stops the run."""
 
     @model_validator(mode="before")
     @classmethod

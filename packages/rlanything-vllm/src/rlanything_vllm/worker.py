@@ -227,24 +227,24 @@ class Worker:
                         extra_args={CHOICES: request.choices},
                     )
                 )
-        numbers = self._llm.enqueue(given, parameters, use_tqdm=False, lora_request=self._adapters)
-        finished = self._finished()
-        results = (finished[number] for number in numbers)
+        self._llm.enqueue(given, parameters, use_tqdm=False, lora_request=self._adapters)
+        results = iter(self._finished())
         groups = [[next(results) for _ in request.seeds] for request in order.requests]
         for request, group in zip(order.requests, groups, strict=True):
             for result in group:
                 prompts.check(request.prompt_ids, result.prompt_token_ids)
         return [[_drawn(result) for result in group] for group in groups]
 
-    def _finished(self) -> dict[str, Any]:
-        """Runs vLLM until all requests are finished, and returns its outputs by their numbers."""
-        finished: dict[str, Any] = {}
+    def _finished(self) -> list[Any]:
+        """Runs vLLM until all requests are finished, and returns its outputs in their order."""
+        finished: list[Any] = []
         while self._llm.llm_engine.has_unfinished_requests():
             ended = [output for output in self._llm.llm_engine.step() if output.finished]
-            finished |= {output.request_id: output for output in ended}
+            finished += ended
             if ended:
                 self._report(SamplesDone(len(ended)))
-        return finished
+        # vLLM numbers its requests.
+        return sorted(finished, key=lambda output: int(output.request_id))
 
 
 def _device_settings(setup: Setup, sleeps: bool) -> dict[str, Any]:

@@ -103,17 +103,17 @@ class LLM:
         take(self._weights + self._cache)
         note("wake")
 
-    def enqueue(self, prompts: Any, parameters: Any, use_tqdm: bool, lora_request: Any) -> Any:
-        numbers = [str(i) for i in range(len(prompts))]
-        self._queue = [*zip(numbers, prompts, parameters, strict=True)]
-        return numbers
+    def enqueue(self, prompts: Any, parameters: Any, use_tqdm: bool, lora_request: Any) -> None:
+        self._queue = [*zip(range(len(prompts)), prompts, parameters, strict=True)]
 
     @torch.no_grad()
     def _step(self) -> list[Any]:
         """Finishes the last request of the queue, in `step_seconds` of the card."""
         time.sleep(card().get("step_seconds", 0.0))
         number, *request = self._queue.pop()
-        return [SimpleNamespace(finished=True, request_id=number, **vars(self._drawn(*request)))]
+        return [
+            SimpleNamespace(finished=True, request_id=str(number), **vars(self._drawn(*request)))
+        ]
 
     def _drawn(self, prompt: Any, wanted: Any) -> Any:
         ids, drawn, logprobs = list(prompt["prompt_token_ids"]), list[int](), list[Any]()
