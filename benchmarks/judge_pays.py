@@ -1,9 +1,10 @@
-"""Where the judge pays, over all settings in which outcomes say little: one table from their pages.
+"""Where the judge pays, over all settings in which outcomes say little, and how right it must be:
+tables from the curves of studies.
 
     python benchmarks/judge_pays.py
 
-Reads judge-pays-{hard,wrong,missing,pairs,fours,everything}.csv, which `make judge-pays` writes,
-and writes judge-pays.md. Runs nothing.
+Reads the csv files of judge-pays-{hard,wrong,missing,pairs,fours,everything}, which `make
+judge-pays` writes, and of the pages in `GROUNDS`; writes judge-pays.md. Runs nothing.
 """
 
 from __future__ import annotations
@@ -50,15 +51,35 @@ WHOLE = {
     "everything, against scores": "policy",
     "new tasks too, against tasks as they are": "policy_judge",
 }
+GROUNDS = {
+    "small physical worlds": ("judge-physics",),
+    "the guessing game": ("judge-guess",),
+    "few wins": ("judge-pays-hard", "judge-pays-ceiling"),
+    "long episodes": ("judge-pays-long",),
+    "web pages": ("miniwob-arms", "judge-web"),
+}
+"""Pages by setting. Arms of one page are compared with its own outcomes alone."""
+JUDGES = {
+    "policy": "frozen judge",
+    "policy_judge": "trained judge",
+    "right_80": "one label in five wrong",
+    "right_100": "labels never wrong",
+}
+ACCURACY = "evaluation/judge/balanced_process_accuracy"
 Successes = Mapping[str, Mapping[str, float]]
 """The success at the end of a run, by arm and seed."""
 
 
 def successes(page: str, split: str) -> Successes:
+    return at_the_end(page, f"evaluation/{split}/success")
+
+
+def at_the_end(page: str, metric: str) -> Successes:
+    """A metric's last value after training, by arm and seed."""
     last: dict[str, dict[str, float]] = defaultdict(dict)
-    with (HERE / f"judge-pays-{page}.csv").open(encoding="utf-8") as file:
+    with (HERE / f"{page}.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            if (value := row[f"evaluation/{split}/success"]) and int(row["iteration"]):
+            if (value := row[metric]) and int(row["iteration"]):
                 last[row["arm"]][row["seed"]] = float(value)
     return last
 
@@ -96,6 +117,29 @@ def row(question: str, by_setting: Mapping[str, Mapping[str, float]]) -> str:
     return f"| {question} | {' | '.join(cells)} | **{points(over_settings(by_setting))}** |"
 
 
+def by_accuracy() -> list[str]:
+    """The table of what judges of known accuracy win over outcomes alone."""
+    lines = [
+        "",
+        "How right must a judge be? What each wins over outcomes alone in domain; in brackets its "
+        "balanced Process Acc after training, and how many seeds:",
+        "",
+        f"| | {' | '.join(JUDGES.values())} |",
+        "|---" * (len(JUDGES) + 1) + "|",
+    ]
+    for setting, pages in GROUNDS.items():
+        cells = dict.fromkeys(JUDGES, "-")
+        for page in pages:
+            found, right = successes(page, "in_domain"), at_the_end(page, ACCURACY)
+            for arm in JUDGES.keys() & found.keys():
+                own = differences(found[arm], found["outcome_only"])
+                if cells[arm] == "-" and (mean := mean_of_few(list(own.values()))):
+                    accuracy = statistics.fmean(right[arm].values())
+                    cells[arm] = f"{points(mean)} ({accuracy:.0%}, {len(own)})"
+        lines.append(f"| {setting} | {' | '.join(cells.values())} |")
+    return lines
+
+
 def main() -> None:
     lines = [
         "# Where the judge pays, setting by setting",
@@ -107,7 +151,7 @@ def main() -> None:
         "are put together was not.",
     ]
     for split in SPLITS:
-        found = {setting: successes(setting, split) for setting in SETTINGS}
+        found = {setting: successes(f"judge-pays-{setting}", split) for setting in SETTINGS}
         heads = [f"{name} ({len(found[key]['policy'])})" for key, name in SETTINGS.items()]
         runs = sum(len(each["policy"]) for each in found.values())
         lines += [
@@ -120,7 +164,7 @@ def main() -> None:
         for question, (one, other) in QUESTIONS.items():
             asked = {s: differences(each[one], each[other]) for s, each in found.items()}
             lines.append(row(question, asked))
-        whole = successes("everything", split)
+        whole = successes("judge-pays-everything", split)
         for question, other in WHOLE.items():
             asked = {s: differences(whole[a], found[s][other]) for s, a in EVERYTHING.items()}
             seeds = min(map(len, asked.values()))
@@ -133,7 +177,7 @@ def main() -> None:
         }
         lines.append(row("scores, against outcomes alone, on the seeds of everything", asked))
     path = HERE / "judge-pays.md"
-    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    path.write_text("\n".join([*lines, *by_accuracy(), ""]), encoding="utf-8")
     print(f"wrote {path}")
 
 
