@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ from rlanything.algorithm.curriculum import Pool, Slot
 from rlanything.algorithm.rewards import ReplayOptions
 from rlanything.config.recipe import Recipe
 from rlanything.progress import Progress
-from rlanything.records import JudgedTrajectory
+from rlanything.records import JudgedTrajectory, Trajectory
 from rlanything.rollout.episodes import Agent, LiveEpisodes, RolloutRequest, Rollouts, rollout
 from rlanything.rollout.groups import ScheduledTask
 from rlanything.rollout.queue import GroupQueue
@@ -32,8 +32,13 @@ class Experience:
     _queue: GroupQueue | None = None
     """Groups under way across iterations, with `loop.max_staleness` above 0."""
 
-    def collect(self, iteration: int) -> tuple[list[ScheduledTask], Rollouts]:
-        """Returns the tasks whose groups an iteration takes, and their rollouts."""
+    def collect(
+        self,
+        iteration: int,
+        on_trajectories: Callable[[Sequence[Trajectory]], None] | None = None,
+    ) -> tuple[list[ScheduledTask], Rollouts]:
+        """Returns the tasks whose groups an iteration takes, and their rollouts. `on_trajectories`
+        is called with episodes as they end, unless they may outlast the iteration."""
         loop, environment = self.recipe.loop, self.recipe.environment
         if loop.max_staleness:
             return self._play_on(iteration)
@@ -48,6 +53,7 @@ class Experience:
                 environment.parallel_episodes,
                 advance,
                 environment.lockstep,
+                on_trajectories,
             )
         return scheduled, played
 

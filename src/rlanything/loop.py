@@ -15,6 +15,7 @@ from rlanything.learning.base import Statistics, Updates
 from rlanything.progress import Progress
 from rlanything.records import Sample
 from rlanything.roles.adapter import Adapter, NullAdapter, Proposal, RewriteRequest, propose
+from rlanything.roles.judges.judging import Judging
 from rlanything.roles.judges.panel import JudgePanel
 from rlanything.rollout.episodes import Rollouts
 from rlanything.rollout.groups import RolloutGroup, ScheduledTask, grouped, shuffled
@@ -83,8 +84,11 @@ class Loop:
         for engine in self.engines:  # engines of a resumed run have empty caches, so these must too
             engine.sync_weights()
         result = IterationResult(iteration, self.recipe.acting)
-        scheduled, played = self.experience.collect(iteration)
-        result.groups = self._judge(scheduled, played, result)
+        seeds = {name: derive(self.recipe.seed, iteration, name) for name in self.judges.judges}
+        with Judging(self.judges, seeds) as judging:
+            early = judging.add if self.judges.elsewhere else None
+            scheduled, played = self.experience.collect(iteration, early)
+            result.groups = self._judge(judging, scheduled, played, result)
         self._resolve_candidates(scheduled, result)
         self._adapt_tasks(result)
         self._train(result)
@@ -93,16 +97,19 @@ class Loop:
         return result
 
     def _judge(
-        self, scheduled: Sequence[ScheduledTask], played: Rollouts, result: IterationResult
+        self,
+        judging: Judging,
+        scheduled: Sequence[ScheduledTask],
+        played: Rollouts,
+        result: IterationResult,
     ) -> list[RolloutGroup]:
         """Judges the rollouts, with the signals of Eq. 1 and Eq. 2."""
-        seed, t = self.recipe.seed, result.number
+        t = result.number
         result.failures, result.crashes = played.failures, played.crashes
         steps = sum(len(trajectory.steps) for trajectory in played.trajectories)
         count = steps * self.judges.samples
-        seeds = {judge: derive(seed, t, judge) for judge in self.judges.judges}
         with self.progress.phase("judgements", count, "judgements") as advance:
-            judged = self.judges.judge(played.trajectories, seeds, advance)
+            judged = judging.finish(played.trajectories, advance)
         feedback, panel = self.recipe.feedback, self.judges
         if feedback.policy_lambda_control == "adaptive":
             self.agreements[t] = panel.agreements(judged)

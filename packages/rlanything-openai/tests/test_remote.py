@@ -6,6 +6,7 @@ import io
 import json
 import random
 import sqlite3
+import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from rlanything.progress import Progress
 from rlanything.records import Message
 from rlanything.roles.chat_model import ChatRequest
 from rlanything.roles.policy import LanguagePolicy
+from rlanything.rollout.episodes import LiveEpisodes
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 from rlanything_openai.chat_model import OpenAIChatModel
@@ -134,6 +136,32 @@ def test_a_run_whose_adapter_is_hosted(fake: FakeEndpoint, tmp_path: Path) -> No
     assert KEY not in said
     # The seeds are those of a local adapter: every sample has its own.
     assert len({body["seed"] for body in fake.bodies}) == fake.requests - 3
+
+
+def test_hosted_judges_judge_while_episodes_are_played(
+    fake: FakeEndpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[int]()
+    turn, ended = LiveEpisodes.turn, list[int]()
+
+    def waiting(episodes: LiveEpisodes) -> Any:
+        if ended:  # the other episodes go on once there was a request
+            deadline = time.monotonic() + 10
+            while not fake.requests and time.monotonic() < deadline:
+                time.sleep(0.01)
+            asked.append(fake.requests)
+        over = turn(episodes)
+        ended.extend(over)
+        return over
+
+    monkeypatch.setattr(LiveEpisodes, "turn", waiting)
+    fake.say = lambda body: "\\boxed{1}"
+    changes = [*hosted("judge", fake), "judge.train=false", "judge.samples_per_step=1"]
+    changes += ["evaluation.episodes=0", "loop.tasks_per_iteration=2"]
+    trained(run := tmp_path / "run", changes)
+    assert asked
+    assert asked[0]
+    assert fake.requests == metrics_of(run)["rollouts/steps"]
 
 
 def test_a_hosted_judge_that_does_not_train(fake: FakeEndpoint, tmp_path: Path) -> None:

@@ -172,9 +172,9 @@ def test_adapters_that_train_are_handed_over_beside_weights_that_stay(tmp_path, 
     orders = []
     ask = VLLMEngine._ask
 
-    def asking(engine, order, doing):
+    def asking(engine, order, *rest):
         orders.append(type(order).__name__)
-        return ask(engine, order, doing)
+        return ask(engine, order, *rest)
 
     monkeypatch.setattr(VLLMEngine, "_ask", asking)
     engine = engine_of(model)

@@ -114,6 +114,7 @@ def rollout(
     parallel_episodes: int,
     on_episodes: Callable[[int], None] | None = None,
     lockstep: bool = True,
+    on_trajectories: Callable[[Sequence[Trajectory]], None] | None = None,
 ) -> Rollouts:
     """Plays all attempts, `parallel_episodes` at a time; an episode that reaches `max_steps` has
     failed.
@@ -123,7 +124,8 @@ def rollout(
     ready, and a new one begins whenever one ends. Only which episodes share a call then depends on
     timing; seeds and order do not.
 
-    An environment's failure costs only its own episode."""
+    `on_episodes` is called with the number of attempts that have just ended, `on_trajectories` with
+    the episodes that were played. An environment's failure costs only its own episode."""
     ended: dict[int, AttemptEnd] = {}
     chunks = _chunks(attempts, parallel_episodes)
     for chunk in chunks if lockstep else [[*chain.from_iterable(chunks)]]:
@@ -134,6 +136,9 @@ def rollout(
             ended |= {chunk[i]: each for i, each in over.items()}
             if on_episodes is not None and over:
                 on_episodes(len(over))
+            played = [end.result for end in over.values() if isinstance(end.result, Trajectory)]
+            if on_trajectories is not None and played:
+                on_trajectories(played)
     agent.release_cache()
     return results(attempts, [ended[i] for i in range(len(attempts))])
 

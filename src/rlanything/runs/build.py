@@ -183,11 +183,17 @@ def _components(
     build = partial(chat_models.build, recipe.rewriting)
     if (adapter := parts.adapter) is None and recipe.curriculum.adapt_tasks:
         adapter = build_adapter(recipe.adapter, domain, build, role_key(recipe.rewriting))
+    # Tests of a task are written once, for all of its episodes.
+    elsewhere = domain.capabilities.judge == "steps" and all(
+        role.by_model and role.remote and parts.judge_of(name) is None
+        for name, role in recipe.judges.items()
+    )
+    weights = {name: role.weight for name, role in recipe.judges.items()}
     return RunComponents(
         trained_models=trained,
         train_policy=train_policy,
         eval_policy=build_players(recipe, domain, acting, recipe.evaluation.temperature),
-        judges=JudgePanel(judges, {name: role.weight for name, role in recipe.judges.items()}),
+        judges=JudgePanel(judges, weights, elsewhere),
         adapter=adapter or NullAdapter(),
         engines=tuple(chat_models.engines),
         chat_models=chat_models.by_role,

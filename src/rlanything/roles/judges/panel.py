@@ -27,6 +27,8 @@ class JudgePanel:
     """Judges by role name, in the order of the recipe."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Weight of each judge's mean score of a step, by name; default 1."""
+    elsewhere: bool = False
+    """Whether all of them answer from endpoints, so that they can judge while episodes play."""
 
     @property
     def samples(self) -> int:
