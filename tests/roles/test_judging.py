@@ -72,13 +72,15 @@ def test_episodes_that_were_not_added_are_judged_at_the_end() -> None:
         assert [one.trajectory for one in judging.finish(EPISODES, done.append)] == EPISODES
 
 
-def test_an_error_of_the_judge_is_raised_at_the_end() -> None:
+def test_an_error_of_the_judge_is_raised() -> None:
     judge = Slow(ValueError("judge: the endpoint fails; start it"))
     judge.go.release()
     with Judging(JudgePanel({"judge": judge}), SEEDS) as judging:
         judging.add(EPISODES[:2])
         with pytest.raises(ValueError, match="the endpoint fails; start it"):
             judging.finish(EPISODES, lambda _: None)
+        with pytest.raises(ValueError, match="the endpoint fails; start it"):
+            judging.add(EPISODES[2:])  # no more episodes are played in vain
 
 
 def test_an_interrupted_iteration_judges_no_more() -> None:

@@ -47,7 +47,9 @@ class Judging:
             self._changed.notify()
 
     def add(self, trajectories: Sequence[Trajectory]) -> None:
-        """Begins to judge episodes that have ended."""
+        """Begins to judge episodes that have ended. Raises the judges' errors."""
+        if self._error is not None:
+            raise self._error
         with self._changed:
             self._added += trajectories
             self._changed.notify()
