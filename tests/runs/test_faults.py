@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 import io
 import math
 import pickle
@@ -13,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,7 +128,9 @@ class SleepingEngine:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None) -> list[list[Completion]]:
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
+    ) -> list[list[Completion]]:
         time.sleep(self.seconds)
         return [[] for _ in requests]
 
@@ -293,9 +295,7 @@ def test_prompts_too_long_for_an_engine_cost_their_answers_and_not_the_run(
 ) -> None:
     generate = HFEngine.generate
 
-    def bounded(
-        self: HFEngine, requests: Sequence[Request], *rest: Any
-    ) -> list[list[Completion]]:
+    def bounded(self: HFEngine, requests: Sequence[Request], *rest: Any) -> list[list[Completion]]:
         # Some of the policy's prompts, and some of the judge's, which are longer.
         most = [60 if request.choices else 110 for request in requests]
         if long := [i for i, each in enumerate(requests) if len(each.prompt_ids) > most[i]]:
