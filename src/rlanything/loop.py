@@ -86,8 +86,7 @@ class Loop:
         result = IterationResult(iteration, self.recipe.acting)
         seeds = {name: derive(self.recipe.seed, iteration, name) for name in self.judges.judges}
         with Judging(self.judges, seeds) as judging:
-            early = judging.add if self.judges.elsewhere else None
-            scheduled, played = self.experience.collect(iteration, early)
+            scheduled, played = self.experience.collect(iteration, judging.early)
             result.groups = self._judge(judging, scheduled, played, result)
         self._resolve_candidates(scheduled, result)
         self._adapt_tasks(result)
@@ -104,25 +103,22 @@ class Loop:
         result: IterationResult,
     ) -> list[RolloutGroup]:
         """Judges the rollouts, with the signals of Eq. 1 and Eq. 2."""
-        t = result.number
         result.failures, result.crashes = played.failures, played.crashes
-        steps = sum(len(trajectory.steps) for trajectory in played.trajectories)
-        count = steps * self.judges.samples
+        count = self.judges.samples * sum(len(one.steps) for one in played.trajectories)
         with self.progress.phase("judgements", count, "judgements") as advance:
             judged = judging.finish(played.trajectories, advance)
         feedback, panel = self.recipe.feedback, self.judges
         if feedback.policy_lambda_control == "adaptive":
-            self.agreements[t] = panel.agreements(judged)
-            result.lambdas = adapted(feedback.policy_lambda, self.agreements, t)
+            self.agreements[result.number] = panel.agreements(judged)
+            result.lambdas = adapted(feedback.policy_lambda, self.agreements, result.number)
         if (options := self.recipe.replays) is not None:
-            judged, result.replays = self.experience.measure(t, judged, options)
+            judged, result.replays = self.experience.measure(result.number, judged, options)
         settings = self.pool.feedback_by_world(feedback)
-        unplayable = [task.id for task in played.unplayable]
         return grouped(
             scheduled,
             judged,
             lambda group: panel.signals(group, settings(group), result.lambdas),
-            unplayable,
+            [task.id for task in played.unplayable],
         )
 
     def _resolve_candidates(

@@ -59,12 +59,12 @@ def asked_of_judges(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str,
     shown: list[tuple[str, ...]] = []
     answer = LocalChatModel.answer
 
-    def answering(model: LocalChatModel, requests: Sequence[ChatRequest], sampling: Any) -> Any:
+    def answering(model: LocalChatModel, requests: Sequence[ChatRequest], *rest: Any) -> Any:
         shown.extend(
             tuple(name for message in request.messages for name in message.images)
             for request in requests
         )
-        return answer(model, requests, sampling)
+        return answer(model, requests, *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalChatModel, "answer", answering)

@@ -42,7 +42,10 @@ def test_intervals_hold_the_truth_where_few_seeds_are_in_every_setting() -> None
 @pytest.mark.parametrize("split", PAYS.SPLITS)
 @pytest.mark.parametrize("setting", PAYS.SETTINGS)
 def test_every_page_has_five_seeds_of_every_question(setting: str, split: str) -> None:
-    found, whole = PAYS.successes(setting, split), PAYS.successes("everything", split)
+    found, whole = (
+        PAYS.successes(f"judge-pays-{setting}", split),
+        PAYS.successes("judge-pays-everything", split),
+    )
     pairs = [(found[one], found[other]) for one, other in PAYS.QUESTIONS.values()]
     pairs += [(whole[PAYS.EVERYTHING[setting]], found[other]) for other in PAYS.WHOLE.values()]
     assert all(len(PAYS.differences(*pair)) >= 5 for pair in pairs)

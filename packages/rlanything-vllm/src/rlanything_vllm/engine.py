@@ -33,7 +33,7 @@ from rlanything_vllm.worker import (
     Draws,
     Ready,
     Refusal,
-    SamplesDone,
+    SamplesDrawn,
     Setup,
     Sleep,
     StartStage,
@@ -379,7 +379,7 @@ class _Process:
         long, and `EOFError` if it is dead."""
         self._child.channel.send(order, seconds)
         answer = self._child.channel.receive(seconds)
-        while isinstance(answer, SamplesDone):
+        while isinstance(answer, SamplesDrawn):
             if on_samples is not None:
                 on_samples(answer.samples)
             answer = self._child.channel.receive(seconds)

@@ -86,7 +86,7 @@ class Draws:
 
 
 @dataclass(frozen=True, slots=True)
-class SamplesDone:
+class SamplesDrawn:
     """Message of a worker that is generating: this many more samples are done."""
 
     samples: int
@@ -117,7 +117,7 @@ class Worker:
     """One vLLM engine, which carries out orders."""
 
     def __init__(
-        self, setup: Setup, memory: int, report: Callable[[StartStage | SamplesDone], None]
+        self, setup: Setup, memory: int, report: Callable[[StartStage | SamplesDrawn], None]
     ) -> None:
         from vllm import LLM  # pyright: ignore
         from vllm.platforms import current_platform  # pyright: ignore
@@ -242,7 +242,7 @@ class Worker:
             ended = [output for output in self._llm.llm_engine.step() if output.finished]
             finished += ended
             if ended:
-                self._report(SamplesDone(len(ended)))
+                self._report(SamplesDrawn(len(ended)))
         # vLLM numbers its requests.
         return sorted(finished, key=lambda output: int(output.request_id))
 

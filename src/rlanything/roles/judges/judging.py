@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 
 from rlanything.records import JudgedTrajectory, Trajectory
@@ -30,6 +30,11 @@ class Judging:
         self._done = 0
         self._on_judgements: OnJudgements | None = None
         self._thread: threading.Thread | None = None
+
+    @property
+    def early(self) -> Callable[[Sequence[Trajectory]], None] | None:
+        """`add`, if episodes may be judged early."""
+        return self.add if self._panel.elsewhere else None
 
     def __enter__(self) -> Judging:
         return self
