@@ -1,5 +1,4 @@
-"""Where the judge pays, over all settings in which outcomes say little, and how right it must be:
-tables from the curves of studies.
+"""Tables from the curves of studies: in which settings the judge pays, and how accurate it must be.
 
     python benchmarks/judge_pays.py
 
@@ -121,7 +120,7 @@ def by_accuracy() -> list[str]:
     """The table of what judges of known accuracy win over outcomes alone."""
     lines = [
         "",
-        "How right must a judge be? What each wins over outcomes alone in domain; in brackets its "
+        "How accurate must a judge be? What each wins over outcomes alone in domain; in brackets its "
         "balanced Process Acc after training, and how many seeds:",
         "",
         f"| | {' | '.join(JUDGES.values())} |",

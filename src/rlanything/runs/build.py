@@ -184,8 +184,9 @@ def _components(
     if (adapter := parts.adapter) is None and recipe.curriculum.adapt_tasks:
         adapter = build_adapter(recipe.adapter, domain, build, role_key(recipe.rewriting))
     # Tests of a task are written once, for all of its episodes.
-    elsewhere = domain.capabilities.judge == "steps" and all(
-        role.by_model and role.remote and parts.judge_of(name) is None
+    steps = domain.capabilities.judge == "steps"
+    elsewhere = bool(judges) and all(
+        steps and role.by_model and role.remote and parts.judge_of(name) is None
         for name, role in recipe.judges.items()
     )
     weights = {name: role.weight for name, role in recipe.judges.items()}
