@@ -120,8 +120,8 @@ def by_accuracy() -> list[str]:
     """The table of what judges of known accuracy win over outcomes alone."""
     lines = [
         "",
-        "How accurate must a judge be? What each wins over outcomes alone in domain; in brackets its "
-        "balanced Process Acc after training, and how many seeds:",
+        "How accurate must a judge be? What each wins over outcomes alone in domain; in brackets "
+        "its balanced Process Acc after training, and how many seeds:",
         "",
         f"| | {' | '.join(JUDGES.values())} |",
         "|---" * (len(JUDGES) + 1) + "|",
