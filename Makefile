@@ -238,6 +238,8 @@ judge-baselines: setup ## rewrite benchmarks/judge-baselines.md: credit without 
 GAE := feedback.advantage={name: gae, options: {gae_lambda: 0.9}}
 VALUE := judge.name=value,judge.model=models/rooms/value,feedback.judge_reward=proper,feedback.judge_window=[0, 1],feedback.policy_window=[0, 1],curriculum.adapt_tasks=false
 models/rooms/value/model.safetensors: $(STAMP)
+	mkdir -p models/rooms
+	cp -r packages/rlanything-alfworld/src/rlanything_alfworld/models/nano/. models/rooms
 	$(BIN)/rlanything nano build --domain alfworld --role value --out models/rooms
 judge-value: models/rooms/value/model.safetensors ## rewrite benchmarks/judge-value.md: a judge of value where wins are few, ten seeds (two hours)
 	$(BIN)/rlanything ablate quickstart --seeds 10 --arms outcome_only \

@@ -229,14 +229,14 @@ def test_answers_do_not_wait_for_a_slow_environment():
     with toy_pool(2) as pool:
         pool.reset(tasks(4))
         begun = time.monotonic()
-        pool.post({0: "sleep 3", 2: "a", 3: "a"})
+        pool.post({0: "sleep 6", 2: "a", 3: "a"})
         assert gathered(pool, {2, 3}) == {2: "hi t2: a", 3: "hi t3: a"}
         # One waits in its turn behind the slow one, in the same worker; another is elsewhere.
         pool.post({1: "b", 2: "b"})
         assert gathered(pool, {2}) == {2: "hi t2: a b"}
-        assert time.monotonic() - begun < 2.5
-        assert gathered(pool, {0, 1}) == {0: "hi t0: sleep 3", 1: "hi t1: b"}
-        assert time.monotonic() - begun >= 3
+        assert time.monotonic() - begun < 5.5
+        assert gathered(pool, {0, 1}) == {0: "hi t0: sleep 6", 1: "hi t1: b"}
+        assert time.monotonic() - begun >= 6
 
 
 def test_an_episode_is_not_asked_again_before_it_has_answered():

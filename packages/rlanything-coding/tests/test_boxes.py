@@ -66,7 +66,7 @@ time.sleep(30)
         began = time.monotonic()
         results = executor.run_all([Job(program.format(name=n), limits=limits) for n in SIGNALS])
         assert {each.verdict for each in results} == {Verdict.TIMEOUT}
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 20
         assert executor.restarts == 0
 
 

@@ -24,8 +24,9 @@ from rlanything_coding.rewriting import rewritten
 
 COUNT = 10_500
 MEGABYTE = 1 << 20
-SECONDS = 1.0
-"""Of processor time for one parser on a megabyte: nothing may grow with its square."""
+SECONDS = 20.0
+"""Of processor time for one parser on a megabyte, on any machine: what grows with the square of
+the length takes many minutes."""
 
 HOSTILE = "\x00\x07\x1b\x7f\x85\xa0\xad\ufeff\u200b\u202e\u2028\u0301\ufffd\ud800\udcff\U0010ffff"
 PROSE = (
@@ -321,7 +322,7 @@ GIANTS = (
 )
 
 
-def test_a_megabyte_is_read_in_less_than_a_second_by_every_parser() -> None:
+def test_no_parser_takes_the_square_of_a_megabyte() -> None:
     def read(answer: str) -> None:
         for reader in (answers.unit_test_in, answers.unit_test_under_headings):
             with suppress(InvalidTest):

@@ -403,7 +403,7 @@ def test_a_silent_server_is_refused_in_a_line_and_not_asked_by_every_run(impatie
         with pytest.raises(SandboxUnavailable, match="did not answer"):
             executor.run(JOB)
     assert len(impatient.bodies) == asked
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 8
 
 
 def test_a_silent_server_is_asked_again_after_a_while(

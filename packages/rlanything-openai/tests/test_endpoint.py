@@ -271,14 +271,14 @@ def test_a_server_that_asks_to_wait_is_not_asked_before(fake: FakeEndpoint) -> N
     fake.faults.append(status(429, Retry_After="0.7"))
     open_endpoint(fake).ask([(HELLO, 1)], SAMPLING)
     first, second = fake.times
-    assert 0.7 <= second - first < 2
+    assert 0.7 <= second - first < 8
 
 
 def test_a_wait_longer_than_the_call_may_take_is_not_begun(fake: FakeEndpoint) -> None:
     fake.faults.append(status(429, Retry_After="3600"))
     begun = time.monotonic()
     assert "asks to wait 3600 s; lower" in refused(open_endpoint(fake))
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8
     assert fake.requests == 1
 
 
@@ -312,7 +312,7 @@ def test_silence_has_a_limit_whatever_the_limit_of_a_try(fake: FakeEndpoint) -> 
     begun = time.monotonic()
     with pytest.raises(GenerationTimeout, match=r"raise adapter\.timeout_seconds"):
         open_endpoint(fake, seconds=0.4, timeout_seconds=9).ask([(HELLO, 1)], SAMPLING)
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8
 
 
 @pytest.mark.parametrize("waiting", ["for an answer", "before another try"])
@@ -326,7 +326,7 @@ def test_a_signal_stops_it_at_once(fake: FakeEndpoint, waiting: str) -> None:
         blow.start()
         with pytest.raises(Stopped):
             endpoint.ask([(HELLO, i) for i in range(10)], SAMPLING)
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 20
     deadline = time.monotonic() + 2
     while any(each.name == "endpoint" for each in threading.enumerate()):
         assert time.monotonic() < deadline, "requests go on after the interruption"

@@ -103,7 +103,7 @@ def test_no_wait_that_it_asks_for_hangs_a_request(fake: FakeEndpoint, wait: str)
     fake.faults.extend([status(503, Retry_After=wait)] * 2)
     begun = time.monotonic()
     line = refused(open_endpoint(fake, retries=1))
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8
     assert ("asks to wait 1000000000 s" in line) == (wait == "1000000000")
 
 
