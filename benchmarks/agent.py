@@ -4,7 +4,7 @@ python benchmarks/agent.py [--rounds 8] [--workers 1] [--out benchmarks/agent.md
 
 Seconds are those of the processors, of this process and its environment workers together: other
 work on the machine counts little. Both runs play the same episodes with the same model (the nano
-one, for which a request costs most beside what is computed for it) and must sample the same tokens;
+one, for which a request costs most relative to its computation) and must sample the same tokens;
 which goes first changes by round.
 """
 
@@ -44,7 +44,7 @@ OVERRIDES = {
     "loop.tasks_per_iteration": 8,
     "loop.rollouts_per_task": 8,
     "feedback.policy_window": [0.0, 1.0],
-    # What the judge says depends on how the game is told: nothing else may differ.
+    # A judge's answers depend on how the game is described: nothing else may differ.
     "feedback.policy_reward": "outcome",
 }
 
@@ -155,8 +155,8 @@ def page(measured: list[dict[str, dict[str, float]]], client: float, words: str)
         f"{len(measured)} rounds; in each, both ways play the same 64 episodes of the guess game "
         "(`examples/guess.py`, and `examples/guess_agent.py` with the `openai` client), judge them "
         "and train, and which goes first alternates. Tokens were compared: both sampled the same. "
-        "The model is the nano one (0.9M parameters): the smallest there is, beside which a "
-        "request weighs most.",
+        "The model is the nano one (0.9M parameters): the smallest there is, so that the "
+        "share of a request is largest.",
         "",
         "| way | an iteration, processor seconds (median) | steps |",
         "|---|---|---|",

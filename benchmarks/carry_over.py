@@ -59,7 +59,7 @@ SECTION = "\n## "
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """What an update is taught with."""
+    """Settings of an update."""
 
     name: str
     policy_reward: str
@@ -83,7 +83,7 @@ class Weighed:
     task: str
     won: bool
     change: float
-    """What the update has added to the log-prob of all that was answered in it."""
+    """Change by the update of the summed log-prob of the episode's answers."""
 
 
 class Study:

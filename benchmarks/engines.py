@@ -61,7 +61,7 @@ class Subject:
     recipe: str
     episodes: int
     steps: int
-    """Of each episode at most."""
+    """Largest number of steps of an episode."""
     adapters: bool = False
     """Whether it has those that the recipe trains."""
 
@@ -238,7 +238,7 @@ READ = (
     "A pass begins with new weights, as an iteration does: vLLM's are handed over in it, and "
     "nothing is left in any cache. Against embedded: sampled tokens a second over those of the "
     "embedded engine in the same round, the median of the rounds and their range (above 1 is "
-    "faster). Samples are drawn anew by each engine, so their number differs a little. Weights are "
+    "faster). Each engine draws its own samples, so their number differs a little. Weights are "
     "float32; bfloat16 is what is computed in."
 )
 

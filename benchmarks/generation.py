@@ -55,10 +55,10 @@ class AllSpared(HFEngine):
     def __init__(self, model: LanguageModel) -> None:
         super().__init__(model)
         self.prompt_tokens = 0
-        """Of every sample: what would be prefilled without any reuse."""
+        """Prompt tokens of every sample: the number to prefill without any reuse."""
         self.prefilled = 0
         self.passes = 0
-        """Of decoding: one more token of each response that is under way."""
+        """Decoding passes; each adds one token to every unfinished response."""
         self.seconds = 0.0
 
     def generate(
@@ -103,7 +103,7 @@ class OwnOpenings(EndsDrawn):
 
 
 class OwnSteps(OwnOpenings):
-    """Nor from its conversation's last call."""
+    """Reuses nothing from the last call of a conversation either."""
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
@@ -114,7 +114,7 @@ class OwnSteps(OwnOpenings):
 
 
 class NothingReused(OwnSteps):
-    """Nor from the other samples of its request, which are decoded one after the other."""
+    """Reuses nothing from the other samples of a request either: they are decoded in turn."""
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling, on_samples: Any = None
@@ -281,7 +281,7 @@ def report(tasks: int, repeats: int) -> str:
         recipe.domain.name, recipe.domain.options, environment.workers, environment.timeout_seconds
     ) as environments:
         setting = Setting(recipe, domain, components, environments, attempts)
-        # What is compared with, and a warm-up of models and workers.
+        # The reference, and a warm-up of models and workers.
         recorded = setting.play(HFEngine(model_of(components, "policy")))
         policy = compare(
             model_of(components, "policy"),

@@ -3,7 +3,7 @@
     python benchmarks/judges.py elsewhere     # from the runs of `make judge-alone`: judges.md
     python benchmarks/judges.py at-length     # from those of `make at-length`: judges-at-length.md
 
-Judges stored rollouts anew, and changes no run.
+Judges stored rollouts again, and changes no run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BEFORE = "quickstart"
 WHOLE = "policy_judge_env"
 MEASURES = (BALANCED, PROCESS, "Outcome Acc")
 Shares = Mapping[tuple[str, str], float]
-"""What a judge was right on, by measure and source of labels."""
+"""Shares that a judge got right, by measure and source of labels."""
 
 
 @cache

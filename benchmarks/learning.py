@@ -77,7 +77,7 @@ class Finished:
 
     @property
     def minutes(self) -> float:
-        """What was measured of it, all but the last evaluation; what was resumed is included."""
+        """Measured minutes without the last evaluation; those before a resume are included."""
         query = "SELECT SUM(value) FROM metrics WHERE name LIKE 'seconds/%'"
         return self.store.query(query)[0][0] / 60
 

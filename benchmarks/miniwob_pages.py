@@ -23,9 +23,9 @@ from rlanything_miniwob.experts import EXPERTS, Expert
 from rlanything_miniwob.screen import text_of
 
 MOST_STEPS = 60
-"""Of an expert in an episode."""
+"""Largest number of an expert's steps in an episode."""
 CLICKS = 3
-"""On the first elements, before a page begins for the third time."""
+"""Clicks on the first elements, before a page begins for the third time."""
 HEADER = (
     "# Pages of MiniWoB++\n\n"
     "`python benchmarks/miniwob_pages.py --seeds {seeds}` wrote this page. miniwob {miniwob}, "
@@ -46,7 +46,7 @@ class Row:
     alike: bool
     longest: int
     steps: tuple[int, ...] | None
-    """Of the episodes won; None where there is no expert."""
+    """Steps of each episode that was won; None without an expert."""
 
     def line(self, seeds: int) -> str:
         won = "" if self.steps is None else f"{len(self.steps)} of {seeds}"

@@ -3,7 +3,7 @@
     python benchmarks/miniwob_speed.py
 
 Both play the same pages with one click each, in turns, in two processes. Rewrites the section
-"Speed" of benchmarks/miniwob.md. Needs Debian's chromium-driver beside a Chromium.
+"Speed" of benchmarks/miniwob.md. Needs Debian's chromium-driver next to a Chromium.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rlanything_miniwob.tasks import make_task
 
 ROUNDS = 7
 EPISODES = 120
-"""Of each side in each round."""
+"""Episodes of each side in each round."""
 BROWSERS = 2
 TOGETHER = (EPISODES, 12)
 """Episodes at once. With more than browsers keep pages open some share a page, and those that wait

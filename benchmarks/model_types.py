@@ -212,21 +212,21 @@ CASES = FAST | {
 """Every line of the page: the type and its settings."""
 
 ATTENTION = {"falcon, ALiBi": "sdpa"}
-"""What to compare with where transformers' own attentions compute different things."""
+"""Reference attention, for types whose attentions in transformers differ from one another."""
 TOLERANCE = 1e-4
 """How far log-probs may be from those of plain passes, and a gradient from theirs (relatively)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What can be done with a model of one type."""
+    """Abilities of models of one type."""
 
     generates: str
     trains: str
     reason: str
-    """Why no more than that; empty: nothing is missing."""
+    """Reason why an ability is missing; empty if none is."""
     largest_difference: float
-    """Of log-probs, and of gradients (relatively), from plain passes."""
+    """Largest difference of log-probs (absolute) and gradients (relative) from plain passes."""
 
     def line(self, name: str) -> str:
         return f"| {name} | {self.generates} | {self.trains} | {self.reason} |"

@@ -40,7 +40,7 @@ SCRIPT = "python benchmarks/osworld_tasks.py"
 
 @dataclass(frozen=True, slots=True)
 class TriedTask:
-    """What became of one task."""
+    """Result of one task."""
 
     application: str
     id: str
@@ -59,7 +59,7 @@ class TriedTask:
 
     @property
     def by_expert(self) -> str:
-        """What the table says of the expert."""
+        """Returns the expert's cell in the table."""
         if not self.way:
             return ""
         score = "not done" if self.expert is None else f"{self.expert:g}"

@@ -138,7 +138,7 @@ def _alternation(theirs: TRLIteration, ours: OwnIteration, own: OwnAgent) -> Alt
 
     return Alternation(
         Side(theirs.rollout_seconds, theirs.update_seconds, trl),
-        Side(theirs.anew_seconds, theirs.update_seconds, trl),
+        Side(theirs.again_seconds, theirs.update_seconds, trl),
         Side(ours.rollout_seconds, ours.update_seconds, trained_on(ours.trained)),
         Side(ours.rollout_seconds, ours.full_update_seconds, trained_on(ours.trained_in_full)),
     )

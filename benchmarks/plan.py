@@ -36,7 +36,7 @@ METRICS = {
     "seconds/policy_update": "policy update",
     "seconds/judge_update": "judge update",
 }
-"""What a run measures, and what the plan calls it."""
+"""Metrics of a run, with their names in the plan."""
 
 
 def planned(plan: Plan, name: str) -> float:

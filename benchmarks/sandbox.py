@@ -216,7 +216,7 @@ def page(rates: dict[str, list[float]], rounds: int, runs: int, load: float) -> 
         f"at the start {load:.1f}, {'root' if os.geteuid() == 0 else 'a plain user'}.",
         "",
         f"{rounds} rounds; in each, every way runs the same {runs} programs ((b) a quarter of "
-        f"them), {PARALLEL} at a time, in an order drawn anew, and every output is compared. "
+        f"them), {PARALLEL} at a time, in a new random order, and every output is compared. "
         f"{len(PROGRAMS)} programs in equal parts: {', '.join(PROGRAMS)}.",
         "",
         "| way | runs per second, median | lowest and highest round |",

@@ -1,5 +1,5 @@
 """The quickstart's iteration on one seat, on two, and on two threads of one process; alone, and
-beside one program that wants a core. Rewrites benchmarks/seats.md.
+next to one busy program. Rewrites benchmarks/seats.md.
 
 python benchmarks/seats.py [--rounds 3] [--quick]
 
@@ -30,7 +30,7 @@ from few import mean_of_few
 
 PAGE = Path(__file__).with_suffix(".md")
 LIMIT = 100.0
-"""Seconds of one measurement; threads that spin beside a busy program may take for ever."""
+"""Seconds of one measurement; threads that spin next to a busy program may take for ever."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def main() -> None:
         "turns. Ratios are to one seat in the same round, with 95% intervals over rounds. The last "
         "column is the share of the iteration in which no model was at work.",
     ]
-    for programs, title in ((0, "Alone"), (1, "Beside one busy program")):
+    for programs, title in ((0, "Alone"), (1, "Next to one busy program")):
         base = [each["seconds"] if each else LIMIT for each in taken[programs, WAYS[0].name]]
         lines += ["", f"## {title}", "", "| | iteration | faster than one seat | outside models |"]
         lines += ["|---|---|---|---|"]

@@ -47,7 +47,7 @@ RECIPE = {
     "advantage": AdvantageConfig(name="step"),
     "judge_reward": RewardConfig(options={"balance": "outcome"}),
 }
-"""What the first row of each table has, and every other but for what its name says."""
+"""Settings of the first row of each table; the others change only what their names say."""
 POLICY = {
     "lambda 1": {},
     "outcome alone": {"policy_reward": "outcome"},
@@ -160,8 +160,8 @@ def policy_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Foun
 
 
 def accuracy_table(groups: Sequence[Rollouts], settings: FeedbackSettings) -> Found:
-    """What the policy would have trained on with judges of other accuracies, whose judgements of a
-    step all agree, and whose errors have nothing to do with one another."""
+    """Returns what the policy would have trained on with judges of other accuracies. All judgements
+    of a step agree, and errors at different steps are independent."""
     outcome = settings.model_copy(update={"policy_reward": "outcome"})
     rows = {
         "outcome alone": _of_policy(groups, [group.taught(outcome).policy for group in groups]),

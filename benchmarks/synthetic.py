@@ -141,7 +141,7 @@ def logprobs(count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def episodes(seed: int, share: float = PROSE) -> list[JudgedTrajectory]:
-    """Those of an iteration, each named by its number."""
+    """Returns the episodes of one iteration, each named by its number."""
     prose = Prose()
     return [_episode(seed, number, prose, share) for number in range(TASKS * EPISODES)]
 

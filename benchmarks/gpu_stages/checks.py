@@ -18,7 +18,7 @@ Mark = Literal["PASS", "FAIL", "SKIP"]
 
 
 class Missing(Exception):
-    """What a stage needs and does not find; the message is one line with the remedy."""
+    """A stage lacks something that it needs; the message is one line with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ Tagged = list[tuple[str, Sample]]
 
 @dataclass(frozen=True, slots=True)
 class OwnIteration:
-    """What an iteration of this library took, and what it did."""
+    """Seconds and counts of one iteration of this library."""
 
     rollout_seconds: float
     update_seconds: float

@@ -53,7 +53,7 @@ class Alternation:
     """An iteration of TRL and one of this library, on the same tasks."""
 
     trl: Side
-    anew: Side
+    again: Side
     """The same with rollouts that keep nothing from turn to turn; its counts are those of `trl`."""
     own: Side
     """Trained on the steps whose advantage is not 0."""
@@ -113,7 +113,7 @@ PARTS: dict[str, Callable[[Side], float]] = {
 COMPARED: tuple[tuple[str, str, Callable[[Alternation], tuple[Side, Side]]], ...] = (
     ("own", "as each library does it", lambda a: (a.trl, a.own)),
     ("full", "equal work: every episode trained", lambda a: (a.trl, a.full)),
-    ("anew", "equal work, TRL's conversations anew", lambda a: (a.anew, a.full)),
+    ("again", "equal work, TRL's whole conversations again", lambda a: (a.again, a.full)),
 )
 """A short name, a title, and TRL's side with this library's."""
 
@@ -132,7 +132,7 @@ def page(result: Result, command: str) -> str:
     """Returns the whole page; `command` is named as what wrote it."""
     loop, policy = result.recipe.loop, result.recipe.policy
     chosen = result.settings
-    kept = "keys and values kept from turn to turn" if chosen.keeps else "conversations anew"
+    kept = "keys and values kept from turn to turn" if chosen.keeps else "whole conversations again"
     return "\n".join(
         [
             "# Peers: whole iterations, against TRL's agent trainer",
@@ -155,7 +155,7 @@ def page(result: Result, command: str) -> str:
             "Ratios of all alternations' seconds, with a 95% interval over alternations "
             "(jackknife). Above 1 this library is faster. In the first two rows TRL's "
             "`rollout_func` is the fastest of those tried (below); in the third it computes the "
-            "whole conversation anew at every turn, which is simpler to write.",
+            "whole conversation again at every turn, which is simpler to write.",
             "",
             "## What each side did",
             "",

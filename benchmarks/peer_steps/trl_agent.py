@@ -28,7 +28,7 @@ ROWS = (8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What TRL is tuned by."""
+    """Settings that TRL is tuned by."""
 
     keeps: bool
     """Whether rollouts keep keys and values from turn to turn."""
@@ -40,12 +40,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class TRLIteration:
-    """What an iteration of TRL took, and what it did."""
+    """Seconds and counts of one iteration of TRL."""
 
     rollout_seconds: float
     update_seconds: float
-    """All of the iteration beside rollouts: rewards, padding, loss, optimizer, its own loop."""
-    anew_seconds: float
+    """All of the iteration except rollouts: rewards, padding, loss, optimizer, its own loop."""
+    again_seconds: float
     """The same episodes once more, with nothing kept from turn to turn; they do not train."""
     rows: Sequence[EpisodeRow]
 
@@ -76,7 +76,7 @@ class TRLAgent:
         def rollouts(keeps: bool, threads: int) -> float:
             self._rollouts.keeps, self._rollouts.threads = keeps, threads
             self._rollouts(prompts, None)
-            how = "keys and values kept" if keeps else "conversations anew"
+            how = "keys and values kept" if keeps else "whole conversations again"
             tried[f"rollouts, {how}, threads: {threads}"] = self._rollouts.seconds
             return self._rollouts.seconds
 

@@ -30,11 +30,11 @@ class EpisodeRow:
     observation: str
     prompt_ids: list[int]
     completion_ids: list[int] = field(default_factory=list)
-    """What the model wrote and what it read in between."""
+    """Tokens that the model wrote, and those that it read in between."""
     written: list[int] = field(default_factory=list)
     """[completion], 1 where the model wrote a token, TRL's `env_mask`."""
     unread: list[int] = field(default_factory=list)
-    """What was added since the model last answered."""
+    """Tokens added since the model's last answer."""
     steps: list[Step] = field(default_factory=list)
     outcome: int | None = None
     """None while it goes on."""
@@ -126,7 +126,7 @@ class TRLRollouts:
         self.rows: list[EpisodeRow] = []
         """The episodes of the last call."""
         self.seconds = 0.0
-        """What the last call took."""
+        """Seconds of the last call."""
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, Any]:
         """Plays an episode for each prompt, which TRL has repeated for a group."""

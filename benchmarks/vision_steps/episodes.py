@@ -22,7 +22,7 @@ from rlanything_miniwob.tasks import make_task
 from rlanything_nano.teaching import Demonstrator
 
 PAGES = ("click-checkboxes", "enter-password", "login-user")
-"""What takes several steps."""
+"""Pages that take several steps."""
 EXPERT = 0.85
 """Share of the steps that are the expert's: of four steps all are in half of the episodes, as where
 tasks are neither too easy nor too hard."""

@@ -40,12 +40,12 @@ ROW_TOKENS = 2048
 
 
 JUDGEMENTS = 3
-"""Of a step, as the recipes have it."""
+"""Judgements of a step, as in the recipes."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Who is asked about the episodes, and how many screenshots it sees; a judge sees two."""
+    """A role that is asked about the episodes, and its number of screenshots; a judge sees two."""
 
     name: str
     judges: bool
@@ -134,9 +134,9 @@ class Way:
     batches: Sequence[Batch]
     samples: int
     seconds: list[float] = field(default_factory=list)
-    """Of this process's computing, so that what else the machine does counts little."""
+    """CPU seconds of this process, so that other programs on the machine count little."""
     tower_seconds: list[float] = field(default_factory=list)
-    """Of these, those in which images were encoded."""
+    """CPU seconds of encoding images, a part of `seconds`."""
     images: int = 0
     """Encoded in an update."""
 

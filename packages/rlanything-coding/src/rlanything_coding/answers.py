@@ -84,10 +84,10 @@ def _under_heading(label: str, text: str) -> str:
     end = body.find(FENCE, len(FENCE))
     if end < 0:
         raise InvalidTest(f"the {label} block has no end")
-    beside, _, below = body[len(FENCE) : end].partition("\n")
-    if below.strip() and beside.strip().lower() in _LABELS:
-        raise InvalidTest(f"the {label} begins with {beside.strip()!r}, which may be a label")
-    return f"{beside}\n{below}".strip("\n") if beside.strip() else below.strip("\n")
+    same_line, _, below = body[len(FENCE) : end].partition("\n")
+    if below.strip() and same_line.strip().lower() in _LABELS:
+        raise InvalidTest(f"the {label} begins with {same_line.strip()!r}, which may be a label")
+    return f"{same_line}\n{below}".strip("\n") if same_line.strip() else below.strip("\n")
 
 
 def checked_test(given: str, expected: str) -> Example:

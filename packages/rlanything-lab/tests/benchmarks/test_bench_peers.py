@@ -112,13 +112,13 @@ def result(*alternations: Any, tried: dict[str, float] | None = None) -> Any:
 
 def test_ratios_are_of_all_seconds_and_their_interval_is_over_alternations() -> None:
     rollouts, update = pages.PARTS["rollouts"], pages.PARTS["update"]
-    chosen, every, anew = (sides for _, _, sides in pages.COMPARED)
+    chosen, every, again = (sides for _, _, sides in pages.COMPARED)
     # An alternation in which nothing trained has no ratio of its own.
     found = result(alternation(3, 0.0, 1), alternation(3, 1, 2), alternation(3, 2, 3))
     assert found.ratio(update, chosen)[0] == pytest.approx(3)
     assert found.ratio(update, every)[0] == pytest.approx(9 / 6)
     assert found.ratio(rollouts, every) == pytest.approx((6, 6, 6))
-    assert found.ratio(rollouts, anew) == pytest.approx((24, 24, 24))
+    assert found.ratio(rollouts, again) == pytest.approx((24, 24, 24))
     _, low, high = found.ratio(update, every)
     assert 0 < low < 9 / 6 < high
     more = result(*found.alternations * 4)
@@ -131,7 +131,7 @@ def test_the_page_shows_ratios_work_and_what_was_tried(monkeypatch: pytest.Monke
     text = pages.page(result(alternation(3, 1, 2), alternation(3, 1, 2), tried=tried), "command")
     assert "| as each library does it | 6.0x [6.0, 6.0] | 3.0x [3.0, 3.0] | 4.5x" in text
     assert "| equal work: every episode trained | 6.0x [6.0, 6.0] | 1.5x [1.5, 1.5] | 3.0x" in text
-    assert "| equal work, TRL's conversations anew | 24.0x [24.0, 24.0] | 1.5x" in text
+    assert "| equal work, TRL's whole conversations again | 24.0x [24.0, 24.0] | 1.5x" in text
     assert "| tokens generated | 1,400 | 1,400 | 1,400 |" in text
     assert "| rollouts, b | 2.00 |" in text
     assert "| update, c | 1.00 |" in text
@@ -159,5 +159,5 @@ def test_the_script_plays_as_many_episodes_on_both_sides(
     assert set(found) == {
         f"{part}/{sides}"
         for part in ("rollouts", "update", "iteration")
-        for sides in ("own", "full", "anew")
+        for sides in ("own", "full", "again")
     }

@@ -59,9 +59,9 @@ def find_python() -> Path:
     one from `make osworld`. Raises `DomainError` if it is missing."""
     named = os.environ.get(PYTHON_VARIABLE)
     path = Path(named) if named else Path(".venv-osworld/bin/python")
-    beside = _HERE.parents[3] / ".venv-osworld/bin/python"
+    nearby = _HERE.parents[3] / ".venv-osworld/bin/python"
     if not named and not path.is_file():
-        path = beside
+        path = nearby
     if not path.is_file():
         raise DomainError(f"OSWorld's evaluators need {path}, which is not there: {_REMEDY}")
     return path.absolute()

@@ -268,7 +268,7 @@ def tokenizer_of(model: str) -> tuple[Tokenize, str]:
     """Returns a model's tokenizer if it is on this machine, else a rough one, and its name. Raises
     `ModelError` for a damaged tokenizer."""
     doing = f"cannot read the tokenizer of model {model!r}"
-    with reading(doing, "Mend the files in its folder, or take another model."):
+    with reading(doing, "Fix the files in its folder, or take another model."):
         try:
             packed = find_gguf(model)
             place = {"gguf_file": packed.name} if packed else {"local_files_only": True}

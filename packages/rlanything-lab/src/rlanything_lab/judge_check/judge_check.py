@@ -104,19 +104,19 @@ def evaluate(
 
         whole = {id: place.ending() for id, place in places.items()}
         first = verdicts(whole, seed)
-        anew = derive(seed, "again")
-        again = verdicts(whole, anew)
+        repeat = derive(seed, "again")
+        again = verdicts(whole, repeat)
         decided = [id for id in places if first[id]]
         pleaded = {
             measure: verdicts(
-                {id: places[id].ending(plead(places[id], -first[id])) for id in decided}, anew
+                {id: places[id].ending(plead(places[id], -first[id])) for id in decided}, repeat
             )
             for measure, plead in PLEAS.items()
         }
         approved = drawn.good & {id for id in places if first[id] == 1}
         answers = {UNCHANGED: {id: again[id] for id in places if id in approved}}
         for measure, asked in drawn.corrupted.items():
-            verdict = verdicts(asked, anew)
+            verdict = verdicts(asked, repeat)
             answers[measure] = {id: verdict[id] for id in verdict if id in approved}
     hits = [(measure, id, said == -1) for measure, of in answers.items() for id, said in of.items()]
     hits += [(measure, id, of[id] == -first[id]) for measure, of in pleaded.items() for id in of]
