@@ -349,12 +349,17 @@ def test_an_episode_has_an_address_of_its_own(chromium: Any, file: Path) -> None
     page.close()
 
 
-def test_a_warning_leads_to_the_episodes_since(chromium: Any, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", 4)
+def warned(run: Path) -> Path:
+    """Returns the run, in which updates were skipped in the third of four iterations."""
     with closing(Store(run / "run.sqlite")) as store, store._db.transaction() as db:
         for iteration, skipped in ((1, 0.0), (2, 0.0), (3, 2.0), (4, 0.0)):
             numbers = {"rollouts/episodes": 12.0, "policy/skipped_updates": skipped}
             write_metrics(db, iteration, numbers)
+    return run
+
+
+def test_a_warning_leads_to_the_episodes_since(chromium: Any, tmp_path: Path) -> None:
+    run = warned(make_run(tmp_path / "run", 4))
     opened = open_report(chromium, report_of(tmp_path, run))
     assert "skipped updates from iteration 3" in opened.text("#warnings")
     opened.page.click("#warnings button:has-text('episodes since then')")
@@ -374,6 +379,16 @@ def test_runs_stand_side_by_side(chromium: Any, tmp_path: Path) -> None:
     assert "against one" in opened.text("#summary tbody")
     assert "one" in opened.text("#curves .legend >> nth=0")
     opened.page.select_option("#trajectories label:has-text('run') select", "1")
+    assert all("two" in each for each in items(opened))
+    assert opened.complaints == []
+    opened.page.close()
+
+
+def test_warnings_of_runs_side_by_side_name_their_run(chromium: Any, tmp_path: Path) -> None:
+    runs = [make_run(tmp_path / "one", 4), warned(make_run(tmp_path / "two", 4))]
+    opened = open_report(chromium, report_of(tmp_path, *runs))
+    assert "skipped updates from iteration 3 of two" in opened.text("#warnings")
+    opened.page.click("#warnings button:has-text('episodes since then')")
     assert all("two" in each for each in items(opened))
     assert opened.complaints == []
     opened.page.close()

@@ -1,6 +1,6 @@
 // Several runs side by side: one column and one colour each.
 
-function comparison(runs, against) {
+function comparison(runs, against, browser) {
   const every = (of) => [...new Set(runs.flatMap(of))];
   const role = (run, name) => [run.policy, ...run.judges].find((each) => each.name === name) || { verdicts: [], curves: [] };
   const names = (name, kind) => every((run) => role(run, name)[kind].map((each) => each.gain ? each.gain.name : each.name));
@@ -35,6 +35,7 @@ function comparison(runs, against) {
     section("summary", "Side by side", "Before → after, the paired change with its 95% interval; against the first run on the held-out tasks that both played.",
       el("div", { class: "card wide", tabindex: 0, role: "region", "aria-label": "Comparison" }, table(["", ...runs.map((run) => run.label)], rows))),
     section("curves", "Learning curves", null, el("div", { class: "charts" }, [...policies, ...judges].map(overlay))),
+    warnings(runs, browser),
     section("diagnostics", "Diagnostics", "From each iteration's own rollouts.", plots(runs)),
   ];
 }

@@ -23,10 +23,11 @@ function curves(run) {
   return section("curves", "Learning curves", null, all.length ? el("div", { class: "charts" }, all) : el("p", null, "Nothing was measured yet."));
 }
 
-function warnings(run, browser) {
-  if (!run.warnings.length) return section("warnings", "Warnings", null, el("p", { class: "soft" }, "None."));
-  return section("warnings", "Warnings", null, run.warnings.map((each) => el("div", { class: "card warning" },
-    el("b", null, each.name), el("span", { class: "soft small" }, ` from iteration ${each.iteration}`), el("p", null, each.message), el("p", { class: "soft" }, each.remedy), browser.since(run, each.name))));
+function warnings(runs, browser) {
+  const found = runs.flatMap((run) => run.warnings.map((each) => ({ run, each })));
+  return section("warnings", "Warnings", null, found.length ? found.map(({ run, each }) => el("div", { class: "card warning" },
+    el("b", null, each.name), el("span", { class: "soft small" }, ` from iteration ${each.iteration}${runs.length > 1 ? ` of ${run.label}` : ""}`),
+    el("p", null, each.message), el("p", { class: "soft" }, each.remedy), browser.since(run, each.name))) : el("p", { class: "soft" }, "None."));
 }
 
 function head(run) {
@@ -50,12 +51,12 @@ function page({ runs, against, meanings }) {
   });
   const browser = trajectories(runs);
   if (runs.length > 1) {
-    const parts = [...comparison(runs, against), browser.home];
+    const parts = [...comparison(runs, against, browser), browser.home];
     main.replaceChildren(el("header", null, el("h1", null, `${counted(runs.length, "run")} compared`), el("p", { class: "soft" }, runs.map((run) => run.label).join(" · "))), menu(parts), ...parts);
   } else {
     const [run] = runs;
     const summary = section("summary", "Summary", null, headlines(run, browser));
-    const parts = [summary, curves(run), warnings(run, browser), lineage(run, browser), diagnostics(run, meanings), times(run), browser.home].filter(Boolean);
+    const parts = [summary, curves(run), warnings(runs, browser), lineage(run, browser), diagnostics(run, meanings), times(run), browser.home].filter(Boolean);
     main.replaceChildren(head(run), menu(parts), ...parts);
   }
   browser.start();
