@@ -142,7 +142,10 @@ def roles_named(names: Sequence[str], out: Path) -> tuple[RoleName, ...]:
     if unknown:
         raise DomainError(f"no role is called {unknown[0]!r}: use one of {', '.join(NAMES)}")
     if not set(named) >= set(ROLES) and not (out / "card.json").exists():
-        raise DomainError(f"{out} holds no models to go with the new ones: make all three")
+        raise DomainError(
+            f"{out} holds no models to go with the new ones: build all three, or copy a shipped "
+            "set there first"
+        )
     return named
 
 
