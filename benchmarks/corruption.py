@@ -115,7 +115,8 @@ def against_first(arms: Sequence[Path]) -> list[str]:
     for arm, own in zip(arms[1:], others, strict=True):
         cells = [arm.name]
         for name in HELD_OUT:
-            differences = [own[run][name] - control[run][name] for run in own.keys() & control]
+            both = own.keys() & control
+            differences = [100 * (own[run][name] - control[run][name]) for run in both]
             mean = mean_of_few(differences)
             cells.append(
                 f"{mean.estimate:+.1f} [{mean.low:+.1f}, {mean.high:+.1f}]" if mean else "-"
