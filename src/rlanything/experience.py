@@ -71,6 +71,7 @@ class Experience:
             options.replays,
             self.recipe.loop.max_steps,
             self.recipe.environment.parallel_episodes,
+            self.recipe.environment.lockstep,
         )
         count = options.replays * sum(i < len(one.steps) for one, i in states)
         with self.progress.phase("replays", count, "episodes") as advance:

@@ -70,6 +70,10 @@ def test_roles_that_do_not_fit_are_one_line(more: dict[str, Any], said: str) -> 
         ({"feedback": PROPER}, "judge_reward: proper needs grades: only a judge of value gives"),
         ({"feedback": {"advantage": "gae"}}, "advantage: gae needs values: only a judge of value"),
         (
+            {"judge": {"train": False}, "feedback": {"judge_reward": "replays"}},
+            "judge_reward: replays needs a judge that learns: leave it out",
+        ),
+        (
             {"judge": VALUE, "feedback": {"judge_reward": "proper"}},
             r"judge_window: proper learns from every task: set \[0, 1\]",
         ),

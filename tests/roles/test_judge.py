@@ -16,6 +16,7 @@ from rlanything.engines.base import PromptsTooLong, Request, Sampling
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.records import Completion, JudgedTrajectory, Task, Trajectory
 from rlanything.roles.chat_model import LocalChatModel
+from rlanything.roles.judges import llm
 from rlanything.roles.judges.base import Judge, StepJudge
 from rlanything.roles.judges.llm import PARALLEL_TRAJECTORIES, LLMJudge, ValueJudge
 from rlanything.roles.judges.scores import QUADRATIC, grade_of, parse_score, score_of
@@ -246,6 +247,15 @@ def test_a_model_that_schedules_requests_itself_is_asked_about_all_steps_in_one_
     assert at_once[1] == [6]
     assert step_by_step[1] == [2, 2, 1, 1]
     assert sum(at_once[2]) == sum(step_by_step[2]) == 18
+
+
+def test_one_call_has_a_bound_of_steps(frozen_model, monkeypatch):
+    monkeypatch.setattr(llm, "STEPS_AT_ONCE", 4)
+    engine = ScriptedEngine(frozen_model, lambda *_: "\\boxed{1}")
+    judge = LLMJudge(LocalChatModel(frozen_model, engine), Counting(), SAMPLING, 1, at_once=True)
+    [one, other] = judge.judge([trajectory("a", 3), trajectory("b", 2)], 7)
+    assert (len(one.judgements), len(other.judgements)) == (3, 2)
+    assert [len(call) for call in engine.calls] == [4, 1]
 
 
 def test_samples_that_are_told_twice_or_never_count_once(frozen_model):

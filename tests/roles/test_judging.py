@@ -25,6 +25,8 @@ class Slow(StepJudge):
         self.calls: list[list[str]] = []
         self.begun, self.go = threading.Semaphore(0), threading.Semaphore(0)
         self.error = error
+        self.ended = 0
+        """Number of calls that returned judgements."""
 
     def judge(
         self, trajectories: Sequence[Trajectory], seed: int, on_judgements: Any = None
@@ -36,6 +38,7 @@ class Slow(StepJudge):
             raise self.error
         if on_judgements is not None:
             on_judgements(sum(len(one.steps) for one in trajectories))
+        self.ended += 1
         row = (Judgement(Completion.unsampled(f"seed {seed}"), 1),)
         return [JudgedTrajectory(one, (row,) * len(one.steps)) for one in trajectories]
 
@@ -95,3 +98,4 @@ def test_an_interrupted_iteration_judges_no_more() -> None:
             thread.join(10)
             assert not thread.is_alive()
     assert judge.calls == [["0"]]
+    assert judge.ended == 0  # the answer under way ended the call

@@ -14,11 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers import agents
 from helpers.delayed import delayed, spoken
 from rlanything.domains.base import DomainError, Episode, EpisodeError, Observation, StepResult
+from rlanything.domains.requests import ModelRequest, RequestsRefused
 from rlanything.domains.text import TextDomain
 from rlanything.records import Completion, Task
-from rlanything.rollout.episodes import RolloutRequest, Rollouts, faults, rollout
+from rlanything.rollout.episodes import (
+    RecordedAgent,
+    RolloutRequest,
+    Rollouts,
+    faults,
+    rollout,
+)
 from rlanything.rollout.workers import EnvironmentPool
 
 MASKED = "masked, because the environment failed through no doing of the policy's"
@@ -106,6 +114,21 @@ def test_an_error_that_a_response_brings_about_loses_the_episode(
     [step] = rollouts.trajectories[0].steps
     assert (step.response, step.action, step.valid) == (response, None, False)
     assert step.next_observation == "The environment failed at this response: the episode is lost."
+
+
+def test_a_refusal_after_a_record_names_the_episode_that_asked() -> None:
+    def episode(name: str, asked: ModelRequest | None = None) -> Episode:
+        task = Task(name, "", data={"says": [f"refuse: {name} is too long"]})
+        return Episode(name, task, Observation("", request=asked))
+
+    count = ModelRequest("count", (), count_only=True)
+    episodes = [episode("recorded"), episode("new"), episode("counting", count)]
+    recorded = {each.id: [agents.said("as before")] for each in episodes} | {"new": []}
+    with pytest.raises(RequestsRefused) as refused:
+        RecordedAgent(recorded, agents.Scripted()).respond(episodes, [0, 0, 0])
+    assert refused.value.reasons == {1: "new is too long", 2: "counting is too long"}
+    [again] = RecordedAgent(recorded, agents.Scripted()).respond(episodes[:1], [0])
+    assert again.text == "as before"
 
 
 def test_what_an_outcome_may_be_is_said() -> None:

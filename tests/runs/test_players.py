@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from helpers.agents import Scripted
 from helpers.paths import ROOT, TESTS
 from rlanything.algorithm.feedback import FeedbackSettings
 from rlanything.config.recipe import RecipeError, load_recipe
 from rlanything.domains.base import DomainError, Episode, Observation, StepResult
 from rlanything.domains.registry import load_domain
+from rlanything.domains.requests import RequestsRefused
 from rlanything.progress import Progress
 from rlanything.records import Completion, JudgedTrajectory, Judgement, Step, Task, Trajectory
 from rlanything.roles.judges.base import FunctionJudge
@@ -180,14 +182,22 @@ class Recording:
 def test_each_player_is_asked_about_its_own_steps() -> None:
     policies: dict[str, Any] = {"": Recording("first"), "rival": Recording("rival")}
     steps = [*played(0, 1, 1, "ab").steps]
+    texts = ("yes", "", "refuse: too long")
     episodes = [
-        Episode(str(i), Task("t", "play"), Observation(f"now {i}", player=player), steps)
+        Episode(
+            *(str(i), Task("t", "play", data={"says": [texts[i]]})),
+            *(Observation(f"now {i}", player=player), steps),
+        )
         for i, player in enumerate(("rival", "", "rival"))
     ]
     said = [each.text for each in Players(policies).respond(episodes, [10, 11, 12])]
     assert said == ["rival 10", "first 11", "rival 12"]
     [asked] = policies[""].seen
     assert [(s.observation, s.next_observation) for s in asked.steps] == [("0", "now 1")]
+    policies["rival"] = Scripted()
+    with pytest.raises(RequestsRefused) as refused:
+        Players(policies).respond(episodes, [10, 11, 12])
+    assert refused.value.reasons == {2: "too long"}
     stranger = Episode("3", Task("t", "play"), Observation("?", player="nobody"))
     with pytest.raises(DomainError, match="'nobody'"):
         Players(policies).respond([stranger], [0])

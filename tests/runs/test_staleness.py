@@ -11,7 +11,9 @@ from rich.console import Console
 
 from helpers.guess import FEW, GUESS
 from rlanything.config.recipe import RecipeError, load_recipe
+from rlanything.domains.registry import load_domain
 from rlanything.progress import Progress
+from rlanything.runs.build import new_pool
 from rlanything.runs.checkpoint import load_pool
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
@@ -62,3 +64,14 @@ def test_a_run_goes_on_from_what_was_under_way(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(override: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         load_recipe(GUESS, [*STALE, override])
+
+
+def test_fewer_tasks_than_are_under_way_are_refused_before_anything_is_played(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = load_recipe(GUESS, [*STALE, "loop.max_staleness=3"])
+    domain = load_domain(recipe.domain.name, recipe.domain.options)
+    five = domain.tasks("train", 5, 0)
+    monkeypatch.setattr(domain, "tasks", lambda *_: five)
+    with pytest.raises(RecipeError, match=r"with loop\.max_staleness 8 under way, but .* has 5"):
+        new_pool(recipe, domain)

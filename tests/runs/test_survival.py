@@ -337,6 +337,14 @@ def test_a_resumed_run_may_change_a_whole_section(undisturbed: Path, tmp_path: P
     assert resumed.recipe.store.keep_iterations == 20
 
 
+def test_a_resumed_run_may_wait_longer_for_a_model(undisturbed: Path, tmp_path: Path) -> None:
+    run = cut(undisturbed, 3, tmp_path)
+    overrides = ["policy.timeout_seconds=1200", "judge.timeout_seconds=1300"]
+    resumed = Trainer.resume(run, overrides=overrides, progress=QUIET)
+    roles = resumed.recipe.roles
+    assert [roles[name].timeout_seconds for name in ("policy", "judge")] == [1200, 1300]
+
+
 def test_what_is_no_run_cannot_be_resumed(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="is not a run directory"):
         Trainer.resume(tmp_path, progress=QUIET)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,3 +63,7 @@ class RequestsRefused(Exception):
         """`reasons`: by the index of the request in the batch."""
         super().__init__(dict(reasons))
         self.reasons = dict(reasons)
+
+    def within(self, places: Sequence[int]) -> RequestsRefused:
+        """Returns the refusal for a larger batch, with this batch's requests at `places` in it."""
+        return RequestsRefused({places[i]: reason for i, reason in self.reasons.items()})

@@ -122,7 +122,10 @@ class Players:
                 raise DomainError(f"an observation is for {player!r}: name a role that acts")
             turns = [i for i, each in enumerate(episodes) if each.observation.player == player]
             seen = [_seen_by(player, episodes[i]) for i in turns]
-            answers = self.policies[player].respond(seen, [seeds[i] for i in turns])
+            try:
+                answers = self.policies[player].respond(seen, [seeds[i] for i in turns])
+            except RequestsRefused as refused:
+                raise refused.within(turns) from None
             responses |= zip(turns, answers, strict=True)
         return [responses[i] for i in range(len(episodes))]
 

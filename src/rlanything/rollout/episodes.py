@@ -42,10 +42,17 @@ class RecordedAgent:
 
     def respond(self, episodes: Sequence[Episode], seeds: Sequence[int]) -> list[Completion]:
         left = [self.recorded[each.id][len(each.steps) :] for each in episodes]
-        new = [i for i, responses in enumerate(left) if not responses]
-        asked = [episodes[i] for i in new], [seeds[i] for i in new]
-        answers = iter(self.then.respond(*asked) if new and self.then else ())
-        return [responses[0] if responses else next(answers) for responses in left]
+        # A request to count tokens has no response on record.
+        requests = [each.observation.request for each in episodes]
+        new = [i for i, r in enumerate(requests) if not left[i] or (r and r.count_only)]
+        given = {i: responses[0] for i, responses in enumerate(left) if responses}
+        if new and self.then:
+            try:
+                answers = self.then.respond([episodes[i] for i in new], [seeds[i] for i in new])
+            except RequestsRefused as refused:
+                raise refused.within(new) from None
+            given |= zip(new, answers, strict=True)
+        return [given[i] for i in range(len(episodes))]
 
     def release_cache(self) -> None:
         if self.then is not None:

@@ -47,6 +47,8 @@ class Replayer:
     max_steps: int
     """Length at which an episode is lost, recorded steps included."""
     parallel_episodes: int = PARALLEL_EPISODES
+    lockstep: bool = True
+    """Whether each turn waits for all environments, as in `rollout`."""
     steps: int = 0
     """Number of steps played so far beyond the recorded ones."""
 
@@ -81,6 +83,7 @@ class Replayer:
             self.max_steps,
             self.parallel_episodes,
             on_episodes,
+            self.lockstep,
         )
         outcomes: dict[int, list[int]] = {}
         for episode in played.trajectories:

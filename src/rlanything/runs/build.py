@@ -84,12 +84,14 @@ class RunComponents:
 
 
 def new_pool(recipe: Recipe, domain: Domain) -> Pool:
-    """Returns the initial tasks of a run. Raises `RecipeError` if the domain has fewer than an
-    iteration needs."""
-    roots = checked_tasks(domain, "train", recipe.loop.tasks, derive(recipe.seed, "roots"))
-    if len(roots) < recipe.loop.tasks_per_iteration:
+    """Returns the initial tasks of a run. Raises `RecipeError` if the domain has fewer than the
+    iterations under way need."""
+    loop = recipe.loop
+    roots = checked_tasks(domain, "train", loop.tasks, derive(recipe.seed, "roots"))
+    if len(roots) < (needed := (1 + loop.max_staleness) * loop.tasks_per_iteration):
+        more = f", with loop.max_staleness {needed} under way" if loop.max_staleness else ""
         raise RecipeError(
-            f"loop.tasks_per_iteration: {recipe.loop.tasks_per_iteration}, but "
+            f"loop.tasks_per_iteration: {loop.tasks_per_iteration}{more}, but "
             f"{' and '.join(recipe.domain.names)} has {len(roots)} tasks to train on: ask for no "
             "more"
         )

@@ -39,10 +39,11 @@ from rlanything.version import __version__
 MAY_CHANGE = ("environment", "cluster", "checkpoints", "store", "tracker", "loop.iterations")
 """Overrides that a resumed run may have: results stay the same up to rounding, or are extended."""
 MAY_MOVE = re.compile(
-    r"((roles\.)?\w+|evaluation\.labeller)\.(engine|learner)\.(url|key_variable|concurrency|retries|timeout_seconds)="
+    r"((roles\.)?\w+|evaluation\.labeller)\."
+    r"(timeout_seconds|(engine|learner)\.(url|key_variable|concurrency|retries|timeout_seconds))="
 )
-"""Settings of a frozen role's endpoint or a learner's service, which do not change results
-either."""
+"""A role's time limit, and settings of a frozen role's endpoint or a learner's service, which do
+not change results either."""
 PID_DIGITS = 20
 """Digits that are read from a lock file; no pid has more."""
 
@@ -273,7 +274,7 @@ def allowed_changes(overrides: Overrides) -> list[str]:
         if not within and not MAY_MOVE.match(line):
             raise RecipeError(
                 f"override {line!r}: a resumed run stays the run it was; only "
-                f"{', '.join(MAY_CHANGE)} and the way to an endpoint may change. Train another run "
-                "for anything else"
+                f"{', '.join(MAY_CHANGE)}, a role's timeout_seconds and the way to an endpoint may "
+                "change. Train another run for anything else"
             )
     return changes

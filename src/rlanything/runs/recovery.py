@@ -83,13 +83,15 @@ def recover(directory: Path, store: Store, say: Callable[[str], None]) -> Positi
 
 def retain(directory: Path, store: Store, recipe: Recipe, iteration: int) -> None:
     """Deletes what the recipe no longer keeps after an iteration. A screenshot stays if a step with
-    its texts shows it, or the judge is evaluated on it: evaluations create others."""
+    its texts shows it, or the judge is evaluated on it: evaluations create others. With
+    `loop.max_staleness` all stay until the last iteration, because episodes under way may show
+    some."""
     prune(directory / CHECKPOINTS, recipe.checkpoints.keep, recipe.checkpoints.every)
     if not recipe.store.keep_iterations:
         return
     store.forget_texts(iteration - recipe.store.keep_iterations + 1)
-    images = run_path(directory, IMAGES)
-    if not images.is_dir():
+    images, loop = run_path(directory, IMAGES), recipe.loop
+    if not images.is_dir() or (loop.max_staleness and iteration < loop.iterations):
         return
     wanted = store.images()
     for path in images.iterdir():

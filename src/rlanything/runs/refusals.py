@@ -115,6 +115,8 @@ def check_values(recipe: Recipe) -> None:
         fault = f"feedback.judge_reward: {reward} needs grades: {ONLY}"
     elif graded and feedback.judge_window != (0, 1):
         fault = f"feedback.judge_window: {reward} learns from every task: set [0, 1]"
+    elif "gains" in feedback.judge_reward.needs and not recipe.replays:
+        fault = f"feedback.judge_reward: {reward} needs a judge that learns: leave it out"
     elif recipe.replays and recipe.loop.max_staleness:
         fault = f"loop.max_staleness: {reward} plays episodes again between rollouts: set 0"
     elif recipe.replays and len(recipe.players) > 1:

@@ -25,6 +25,7 @@ class Judging:
         self._changed = threading.Condition()
         self._added: list[Trajectory] = []
         self._all_added = False
+        self._stopped = False
         self._judged: dict[str, JudgedTrajectory] = {}
         self._error: Exception | None = None
         self._done = 0
@@ -45,8 +46,9 @@ class Judging:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Judges no more: the thread ends with its call."""
+        """Judges no more: a call under way ends at its next answer, and the thread with it."""
         with self._changed:
+            self._stopped = True
             self._added = []
             self._all_added = True
             self._changed.notify()
@@ -100,6 +102,8 @@ class Judging:
 
     def _tell(self, judgements: int) -> None:
         with self._changed:
+            if self._stopped:  # ends the call, which cancels its other requests
+                raise RuntimeError("judging was stopped")
             self._done += judgements
             if self._on_judgements is not None:
                 self._on_judgements(judgements)

@@ -24,6 +24,9 @@ from rlanything.roles.judges.scores import QUADRATIC, WON_AT, grade_of, score_of
 from rlanything.seeds import derive
 
 PARALLEL_TRAJECTORIES = 128
+STEPS_AT_ONCE = 1024
+"""Number of steps in one call if the engine schedules requests itself: enough to keep it busy, and
+a bound of the prompts and screenshots that wait."""
 
 
 class LLMJudge(StepJudge):
@@ -95,7 +98,9 @@ class LLMJudge(StepJudge):
         """Yields the steps to ask about together, as pairs of a trajectory and a step, for
         trajectories of these lengths. Steps of a trajectory come in order."""
         if self._at_once:
-            yield [(i, index) for i, length in enumerate(lengths) for index in range(length)]
+            places = [(i, index) for i, length in enumerate(lengths) for index in range(length)]
+            for start in range(0, len(places), STEPS_AT_ONCE):
+                yield places[start : start + STEPS_AT_ONCE]
             return
         # Step by step over all trajectories: each prompt then extends the one before. Longest
         # first: trajectories still to be judged are then contiguous in the engine's cache, which
