@@ -76,13 +76,14 @@ class Experience:
         count = options.replays * sum(i < len(one.steps) for one, i in states)
         with self.progress.phase("replays", count, "episodes") as advance:
             values = replayer.values(states, seed, advance)
-        gains = [[0.0] * len(one.judgements) for one in judged]
+        gains, known = [[0.0] * len(one.judgements) for one in judged], 0
         for (row, i), before, after in zip(places, values[::2], values[1::2], strict=True):
             if before is not None and after is not None:
                 gains[row][i], _ = advantage(before, after)
+                known += 1
         changed = sum(gains[row][i] != 0 for row, i in places)
         measured = [replace(one, gains=tuple(g)) for one, g in zip(judged, gains, strict=True)]
-        return measured, {"steps": replayer.steps, "measured": len(places), "changed": changed}
+        return measured, {"steps": replayer.steps, "measured": known, "changed": changed}
 
     def finish(self) -> None:
         """Plays the episodes under way to their end, before others can use the environments."""

@@ -164,7 +164,7 @@ class Loop:
             # Only for sampled tasks (Algorithm 2, line 28), not for a candidate just accepted.
             sampled = not group.scheduled.candidate and group.scheduled.task == slot.active
             if asked and wanted and slot.usable and sampled:
-                seen = tuple(one.views[0] for one in group.judged)
+                seen = tuple(one.first_view for one in group.judged)
                 request = RewriteRequest(
                     slot.id, slot.root, slot.active, wanted, seen, tried=slot.tried
                 )

@@ -148,19 +148,24 @@ class Trajectory:
         """The episode as each player saw it: own steps and own outcome. A player without a step has
         no view."""
         players = sorted({step.player for step in self.steps})
-        if len(players) <= 1:
+        if players in ([], [""]):
             return (self,)
         latest = self.steps[-1].next_observation, self.steps[-1].next_image
         return tuple(
             replace(
                 self,
-                id=f"{self.id}/{player}" if player else self.id,
+                id=f"{self.id}/{player}" if player and len(players) > 1 else self.id,
                 steps=steps_of(player, self.steps, latest),
                 outcome=self.others.get(player, -1) if player else self.outcome,
                 reward=None if player else self.reward,
             )
             for player in players
         )
+
+    @property
+    def first_view(self) -> Trajectory:
+        """The view of the first role that acts; the whole episode if that role has no step."""
+        return next((view for view in self.views if not view.player), self)
 
     def in_order(self, by_player: Mapping[str, Iterable[T]]) -> tuple[T, ...]:
         """Returns what belongs to the steps of each view, in the order of all steps."""
@@ -213,13 +218,19 @@ class JudgedTrajectory:
     @property
     def views(self) -> tuple[JudgedTrajectory, ...]:
         """The judged episode as each player saw it."""
-        if len(views := self.trajectory.views) == 1:
+        views = self.trajectory.views
+        if views[0] is self.trajectory:
             return (self,)
         rows = [*zip(self.trajectory.steps, self.judgements, strict=True)]
         return tuple(
             JudgedTrajectory(view, tuple(row for step, row in rows if step.player == view.player))
             for view in views
         )
+
+    @property
+    def first_view(self) -> JudgedTrajectory:
+        """The view of the first role that acts; the whole episode if that role has no step."""
+        return next((view for view in self.views if not view.trajectory.player), self)
 
     @property
     def grades(self) -> tuple[tuple[int, ...], ...]:

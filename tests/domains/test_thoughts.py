@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rlanything.domains.thoughts import answer_start, bare_thought, in_think_marks
@@ -27,6 +29,12 @@ HARMONY = "<|channel|>analysis<|message|>I see.<|end|><|start|>assistant<|channe
 def test_a_response_is_a_thought_and_an_answer(text: str, thought: str, answer: str) -> None:
     start = answer_start(text)
     assert (bare_thought(text[:start]), text[start:]) == (thought, answer)
+
+
+def test_a_thought_of_line_ends_takes_no_quadratic_time() -> None:
+    begun = time.process_time()
+    assert bare_thought("<think>a" + "\n" * 2**20 + "b</think>") == "a" + "\n" * 2**20 + "b"
+    assert time.process_time() - begun < 20
 
 
 def test_a_thought_in_marks_is_found_again() -> None:

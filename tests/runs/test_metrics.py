@@ -86,6 +86,15 @@ def test_what_trains_is_a_share_of_what_may_train() -> None:
     assert found["judge/advantage"] == 1.0, "of two that differ each is one deviation away"
 
 
+def test_a_test_that_programs_share_is_one_judgement() -> None:
+    one = group("a", [1, -1, -1, -1])
+    shared = one.judged[0].judgements
+    members = tuple(replace(each, judgements=shared) for each in one.judged)
+    result = IterationResult(1, groups=[replace(one, judged=members)])
+    result.samples = {"judge": [*one.samples("judge")][:2]}
+    assert metrics_of(result)["judge/trained_share"] == 2 / 4
+
+
 def test_the_groups_of_accepted_candidates_may_train() -> None:
     result = IterationResult(1, groups=[group("c", [1, -1], candidate=True)], accepted=["c"])
     assert metrics_of(result)["policy/window_share"] == 1.0

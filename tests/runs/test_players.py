@@ -74,6 +74,10 @@ def played(number: int, outcome: int, rival: int, turns: str) -> Trajectory:
     return Trajectory(str(number), Task("t", "play"), tuple(steps), outcome, None, {"rival": rival})
 
 
+ALONE = (played(0, 1, -1, "b"), played(1, 1, -1, "b"), played(2, -1, 1, "b"))
+"""Episodes in which the first role never moved."""
+
+
 def test_both_learn_and_what_is_kept_goes_by_the_role(run: Path) -> None:
     first = {role: weights(run, role, 1) for role in ("policy", "rival", "judge")}
     assert len({*first.values()}) == 3
@@ -135,6 +139,10 @@ def test_a_view_has_own_steps_own_outcome_and_what_that_player_saw_next() -> Non
     assert alone.views == (alone,)
     cut_off = Trajectory("9", alone.task, (*alone.steps, step("rival", "", "")), -1)
     assert cut_off.views[1].outcome == -1
+    [forfeit] = played(11, 1, -1, "bb").views
+    assert (forfeit.id, forfeit.player, forfeit.outcome) == ("11", "rival", -1)
+    assert forfeit.views == (forfeit,)
+    assert played(11, 1, -1, "bb").first_view.outcome == 1
     empty = Trajectory("10", alone.task, (), -1)
     assert (empty.views, empty.player) == ((empty,), "")
 
@@ -177,6 +185,14 @@ class Recording:
         return [Completion.unsampled(f"{self.name} {seed}") for seed in seeds]
 
     def release_cache(self) -> None: ...
+
+
+def test_a_player_that_was_alone_learns_from_its_own_outcome() -> None:
+    judged = [JudgedTrajectory(one, ((),) * len(one.steps)) for one in ALONE]
+    signals = JudgePanel({}).signals(judged, FeedbackSettings(policy_reward="outcome"))
+    assert signals.accuracy == 2 / 3, "of the first role"
+    [forfeit, lost, won] = [row[0] for row in signals.policy]
+    assert forfeit == lost < 0 < won
 
 
 def test_each_player_is_asked_about_its_own_steps() -> None:

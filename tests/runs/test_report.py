@@ -489,6 +489,25 @@ def test_reports_take_a_small_share_of_a_runs_time(
     assert len(written) <= 3
 
 
+def test_iterations_that_are_repeated_are_read_again(made: Path) -> None:
+    with closing(Store(made / "run.sqlite")) as store:
+        reporter = Reporter(store, made, print)
+        reader = reporter._reader
+        reporter.reread()
+        assert reporter._reader is not reader
+        assert reporter._reader.store is store
+
+
+def test_scores_of_a_judge_of_value_are_no_part_of_the_rewards(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 1)
+    with closing(Store(run / "run.sqlite")) as store:
+        recipe = Reader(store, run).recipe()
+        recipe["roles"]["judge"]["name"] = "value"
+        store.describe({"recipe": json.dumps(recipe)})
+        [facts] = build([Reader(store, run)]).facts["runs"]
+    assert facts["rewards"]["weight"] == 0
+
+
 def test_a_report_is_read_again_only_where_something_is_new(made: Path) -> None:
     store = Store(made / "run.sqlite")
     reader = Reader(store, made)

@@ -13,7 +13,7 @@ from rlanything.config.recipe import load_recipe
 from rlanything.records import Task
 from rlanything.runs.recovery import resuming_line
 from rlanything.runs.store.store import Store
-from rlanything.runs.summary import Gain, closing_lines, paired, success
+from rlanything.runs.summary import Gain, closing_lines, judge_fault, paired, success
 
 HALF = {"good steps": (5, 10), "bad steps": (5, 10)}
 WELL = {"good steps": (9, 10), "bad steps": (9, 10)}
@@ -117,6 +117,11 @@ def test_where_tasks_stay_as_they_are_no_rewritten_ones_are_spoken_of(tmp_path, 
 def test_a_judge_that_gives_one_answer_only_is_called_collapsed(tmp_path, rate, collapsed):
     line = closing(tmp_path, [True], [True], rate)[1]
     assert ("collapsed to one answer" in line) == collapsed
+
+
+def test_a_judge_of_value_may_seldom_expect_a_win():
+    numbers = {"evaluation/judge/positive_rate": 0.04, "evaluation/judge/quadratic_score": 0.9}
+    assert judge_fault(numbers, "judge") == ""
 
 
 def test_a_judge_that_nobody_can_read_is_called_so_and_not_collapsed(tmp_path):

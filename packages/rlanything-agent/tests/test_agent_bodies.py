@@ -456,6 +456,20 @@ def test_what_is_nested_too_deeply_to_be_passed_on_is_refused(
         assert denial.value.param == "chat_template_kwargs"
 
 
+@pytest.mark.parametrize(("kind", "body"), BODIES)
+def test_a_conversation_that_is_nested_too_deeply_to_be_kept_is_refused(
+    kind: type[Dialect], body: dict[str, Any]
+) -> None:
+    deep: Any = []
+    for _ in range(900):
+        deep = [deep]
+    [name] = {"messages", "input"} & body.keys()
+    asking = {**body, name: [{"role": "user", "content": "Hello.", "phase": deep}]}
+    with pytest.raises(Denial, match="nested too deeply: send a flatter one") as denial:
+        kind().read(asking, images=True)
+    assert denial.value.param == name
+
+
 def test_the_items_of_an_answer_are_one_turn_and_two_answers_are_two() -> None:
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     text = {"role": "assistant", "content": "I look."}

@@ -110,6 +110,9 @@ ATTACKS = {
     "/etc/bash.bashrc > /dev/null",
     "links in place of folders": "mv /etc /etc2; ln -s /app /etc; mv /root /root2; "
     "ln -s /app /root; rm -rf /logs; ln -s /app /logs",
+    "a startup file of Python": "for place in /etc/python3*; do true; done; "
+    "mkdir -p $place /etc/python3.11; "
+    "echo 'import os; os._exit(0)' | tee /etc/python3*/sitecustomize.py",
     "a library for every program": "mv /etc /etc2; mkdir /etc; echo /app/x.so > /etc/ld.so.preload",
 }
 
@@ -179,6 +182,44 @@ def test_several_rewards_need_a_name(tmp_path: Path) -> None:
     with episode(folder, reward="speed", win_at=0.5) as environment:
         ended = say(environment, "exit")
     assert (ended.outcome, ended.reward) == (1, 0.5)
+
+
+@pytest.mark.parametrize("settings", ["pytest.toml", ".pytest.toml", "etc/python3.11/x"])
+def test_configuration_of_programs_of_tests_is_as_in_the_image(
+    settings: str, tmp_path: Path
+) -> None:
+    check = f"[ -e /{settings} ] && echo 1 > /logs/verifier/reward.txt"
+    with episode(task_folder(tmp_path / "one", check=check)) as environment:
+        say(environment, f"mkdir -p /etc/python3.11; echo > /{settings}")
+        assert say(environment, "exit").outcome == -1
+
+
+def test_folders_deeper_than_python_follows_change_nothing(tmp_path: Path) -> None:
+    with episode(task_folder(tmp_path / "one")) as environment:
+        say(environment, "mkdir -p /app/$(printf 'a/%.0s' $(seq 1200)); echo 42 > answer.txt")
+        assert say(environment, "exit").outcome == 1
+
+
+def test_files_below_the_longest_path_fill_the_disk_too(tmp_path: Path) -> None:
+    folder = task_folder(tmp_path / "one", settings="[environment]\nstorage_mb = 8\n")
+    name = "a" * 200
+    with (
+        episode(folder) as environment,
+        pytest.raises(EpisodeError, match="it wrote more than 8 MiB"),
+    ):
+        say(
+            environment,
+            f"for i in $(seq 22); do mkdir {name}; cd {name}; done; head -c 20000000 /dev/zero > x",
+        )
+
+
+def test_a_command_cannot_take_the_channel_of_its_supervisor(tmp_path: Path) -> None:
+    take = "ctypes.CDLL(None).syscall(438, os.pidfd_open(1), n, 0)"  # pidfd_getfd
+    program = f"import ctypes, os; print({{{take} for n in range(20)}})"
+    with episode(task_folder(tmp_path / "one")) as environment:
+        assert say(environment, f"python3 -c '{program}'").observation.text.startswith("{-1}")
+        seen = say(environment, "cat /proc/1/environ; echo > /proc/1/mem")
+        assert seen.observation.text.count("Permission denied") == 2
 
 
 def test_a_policy_that_fills_the_disk_loses(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from helpers.harbor import episode, harbor, say, task_folder
 from rlanything.domains.base import EpisodeError
+from rlanything_agent.harbor.container import SHOWN_BYTES
 from rlanything_agent.harbor.docker import container_program
 
 # Its container is a folder; `exec` runs on this machine, in that folder.
@@ -83,6 +84,16 @@ def test_an_episode_in_docker_restarts_its_container_before_the_tests(
     assert made[8] == ["cp", str(folder / "tests"), "box1:/tests"]
     assert made[9][:8] == ["exec", "-i", "-e", "C=d", "box1", "timeout", "-s", "KILL"]
     assert made[11] == ["rm", "-f", "box1"]
+
+
+def test_the_middle_of_a_long_output_is_never_kept(client: Path, tmp_path: Path) -> None:
+    with episode(task_folder(tmp_path / "one", "FROM alpine\n"), container=None) as environment:
+        seen = say(environment, "echo begins; head -c 30000000 /dev/zero; echo ends")
+    text = seen.observation.text
+    assert text.startswith("begins\n")
+    assert text.endswith("ends\n[exit code 0]")
+    assert len(text) < 2 * SHOWN_BYTES
+    assert "bytes left out ...]" in text
 
 
 def test_an_image_that_is_already_there_is_not_built(client: Path, tmp_path: Path) -> None:

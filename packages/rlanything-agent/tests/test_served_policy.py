@@ -404,6 +404,17 @@ def test_judges_alone_score_what_a_teaching_client_leaves_idle(tmp_path: Path) -
         assert reply.status_code == 409
 
 
+def test_an_idle_episode_ends_while_others_ask(tmp_path: Path) -> None:
+    with served(tmp_path, every=1, idle_seconds=0.3) as service:
+        service.ask([user(OPENING)])
+        for i in range(100):
+            if service.client.get("/health").json()["version"]:
+                break
+            service.ask([user(f"Another task {i}.")])
+            threading.Event().wait(0.1)
+        assert service.policy.trained[0][0][2][0][0] == OPENING
+
+
 def test_only_so_many_episodes_wait_for_an_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,9 @@ def test_info_that_is_not_there_is_said_with_what_is() -> None:
 def test_rewards_are_finite_numbers() -> None:
     given = (1, True, np.float64(0.5), np.array(2), Decimal("0.5"))
     assert [reward_of(value) for value in given] == [1, 1, 0.5, 2, 0.5]
+    for huge in (10**400, Decimal("sNaN")):
+        with pytest.raises(BadReward, match="must give finite numbers"):
+            reward_of(huge)
     for value in (math.nan, math.inf, "1", None, [1.0]):
         with pytest.raises(BadReward, match="finite numbers"):
             reward_of(value)

@@ -13,16 +13,23 @@ import pytest
 from helpers.command import call
 from helpers.guess import GUESS
 from helpers.paths import ROOT
+from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import Domain, RewriteRequest
 from rlanything.domains.registry import load_domain
 from rlanything.domains.text import TextRollouts
 from rlanything.plugins import PluginError
+from rlanything.progress import Progress
 from rlanything.records import Direction
+from rlanything.roles.baselines import RandomAgent
+from rlanything.rollout.workers import EnvironmentPool
+from rlanything.terminal import Terminal
+from rlanything_lab.rewrite_check import check
 from rlanything_lab.rewrite_check.adapters import RuleAdapter, SameTask
 from rlanything_lab.rewrite_check.check import ArmResult, Moved, table, write_page
 
 Captured = pytest.CaptureFixture[str]
 BOUNDS = (0.2, 0.8)
+QUIET = Progress(Terminal(quiet=True))
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +97,21 @@ def test_movement_counts_in_the_wanted_direction_and_against_the_null() -> None:
     lines = table([null, own])
     assert "| `adapter` | 2 of 3 | +35.0 " in lines[3]
     assert "won 100.0% of the rollouts that chose them and 80.0% of fresh ones" in lines[-1]
+
+
+def test_tasks_that_cannot_be_played_are_left_out_and_the_first_rollouts_are_as_many(
+    guess: Domain,
+) -> None:
+    recipe = load_recipe(GUESS, ["loop.rollouts_per_task=6", "loop.max_steps=4"])
+    with EnvironmentPool(guess, {}, 0, 60.0) as environments:
+        player = check._Player(RandomAgent(guess), environments, recipe, 0, QUIET)
+        broken, fine = guess.tasks("train", 2, 0)
+        broken = replace(broken, data={})
+        assert [task.id for task, _, _ in player.rollouts([broken, fine], "x")] == [fine.id]
+        found = player.accuracies([broken, fine], "x", 3)
+    [(won, first)] = found.values()
+    assert (won * 6) % 1 == (first * 6) % 1 == 0
+    assert won == first, "all of the loop's six rollouts"
 
 
 def test_a_page_keeps_its_plan(tmp_path: Path) -> None:

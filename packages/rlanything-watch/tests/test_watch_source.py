@@ -91,6 +91,16 @@ def test_a_run_that_went_back_to_a_checkpoint_is_read_from_the_start(tmp_path: P
     assert [e.id for e in read(source).episodes] == [e.id for e in read(RunSource(longer)).episodes]
 
 
+def test_an_iteration_that_is_repeated_in_place_is_read_again(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", 2)
+    source = RunSource(run)
+    before = read(source).episodes[-1].outcome
+    with closing(Store(run / "run.sqlite")) as training, training._db.transaction() as db:
+        db.execute("UPDATE iterations SET finished = '2026-06-06' WHERE iteration = 2")
+        db.execute("UPDATE trajectories SET outcome = -outcome WHERE iteration = 2")
+    assert read(source).episodes[-1].outcome == -before
+
+
 def test_an_episode_is_chosen_by_its_id_and_else_the_newest(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", 2)
     source = RunSource(run)

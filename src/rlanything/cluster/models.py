@@ -99,7 +99,11 @@ class TrainedModel(ServedModel):
 
     def load_state(self, folder: Path) -> None:
         """Reads the learners' state from the folder of their model. Raises `ModelError`."""
+        if self.offload:
+            self.learner.onload()
         self.learner.load(folder / OPTIMIZER)
+        if self.offload:
+            self.learner.offload()
 
     @torch.no_grad()
     def _hand_over(self) -> None:
@@ -149,6 +153,8 @@ def load_trained(
     outline = learning.outline()  # not later: shards cannot be copied
     # Build the learner first: rejecting a model is cheaper than starting an engine.
     learner = Learner(learning, role, reference, group)
+    if offload:
+        learner.offload()
     engine = build_engine(model, source.role, source.name, on_stage)
     return TrainedModel(model, engine, learning, outline, learner, group, offload)
 

@@ -52,8 +52,8 @@ KNOWN = (
 )
 """Known pairs of marks; a model has the pair that its template or tokenizer names."""
 _MARKS = re.compile(
-    r"\n*(?:</?think>|\[/?THINK\]|</?seed:think>"
-    r"|<\|channel\|>(?:analysis|commentary|final)?<\|message\|>|<\|end\|>|<\|start\|>assistant)\n*"
+    r"</?think>|\[/?THINK\]|</?seed:think>"
+    r"|<\|channel\|>(?:analysis|commentary|final)?<\|message\|>|<\|end\|>|<\|start\|>assistant"
 )
 
 
@@ -65,7 +65,8 @@ def answer_start(text: str) -> int:
 
 def bare_thought(reasoning: str) -> str:
     """Returns the reasoning in a response before its answer, without the marks."""
-    return "\n".join(part for part in _MARKS.split(reasoning) if part.strip()).strip("\n")
+    parts = _MARKS.split(reasoning)
+    return "\n".join(part.strip("\n") for part in parts if part.strip())
 
 
 def in_think_marks(thought: str, text: str) -> str:

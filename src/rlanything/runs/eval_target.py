@@ -295,7 +295,7 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
             return EvalResult(args, result)
         steps = sum(len(each.steps) for each in result.trajectories)
         with progress.phase("judgements", steps * judge.samples, "judgements") as advance:
-            seen = [trajectory.views[0] for trajectory in result.trajectories]
+            seen = [trajectory.first_view for trajectory in result.trajectories]
             judged = judge.judge(seen, derive(args.seed, "selection"), advance)
         unplayable = [task.id for task in result.unplayable]
         cost = Cost(len(result.trajectories), judgements_of(judged))

@@ -379,6 +379,8 @@ def judge_fault(metrics: Numbers, judge: str) -> str:
     rate = positive_rate(metrics, judge)
     if unreadable is not None and unreadable >= UNREADABLE:
         return f"{share(unreadable)} unreadable"
+    if read(metrics, f"evaluation/{judge}/quadratic_score") is not None:
+        return ""  # of a judge of value: its scores only say on which side of 5 a grade is
     if rate is not None and not COLLAPSED <= rate <= 1 - COLLAPSED:
         return "collapsed to one answer"
     return ""

@@ -11,10 +11,8 @@ from rlanything_agent.asked import Denial
 EXTENSIONS = frozenset({"chat_template_kwargs", "structured_outputs"})
 """Fields that are honoured in every dialect, although no API but vLLM's has them."""
 Tool = Mapping[str, Any]
-_CONVERSATIONS = frozenset({"messages", "input"})
-"""Fields that become texts; all others are passed on as they are."""
 _MOST_DEPTH = 100
-"""Largest depth of a field; requests that are nested more deeply cannot be pickled."""
+"""Largest depth of a field; requests that are nested more deeply cannot be pickled or kept."""
 
 
 def given_fields(
@@ -27,7 +25,7 @@ def given_fields(
     given = {name: value for name, value in body.items() if value is not None}
     for name in sorted(given.keys() - honoured - EXTENSIONS - ignored):
         raise unsupported(name)
-    for name in given.keys() - _CONVERSATIONS:
+    for name in given:
         if _is_deep(given[name]):
             raise Denial(f"{name} is nested too deeply: send a flatter one", name)
     return given

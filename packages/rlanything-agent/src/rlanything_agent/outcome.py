@@ -35,7 +35,10 @@ class Scale:
         promised = f"return True, False or a reward from {self.lowest:g} to {self.highest:g}"
         if not isinstance(value, numbers.Real | Decimal):
             raise BadOutcome(f"its agent returned {value!r:.80}: {promised}")
-        reward = float(value)
+        try:
+            reward = float(value)
+        except (OverflowError, ValueError):
+            raise BadOutcome(f"its agent returned a number out of range: {promised}") from None
         # Sums of floats, or single precision, can miss a bound by a little.
         for bound in (self.lowest, self.highest, self.win_at):
             reward = as_good(reward, bound)

@@ -120,9 +120,13 @@ def reward_of(value: Any) -> float:
     """Returns an environment's reward as a number. Raises `BadReward` for anything else: text, NaN,
     infinity."""
     value = value.item() if hasattr(value, "item") else value  # scalars of numpy and torch
-    if not isinstance(value, numbers.Real | Decimal) or not math.isfinite(value):
+    try:
+        reward = float(value) if isinstance(value, numbers.Real | Decimal) else math.nan
+    except (OverflowError, ValueError):
+        reward = math.nan
+    if not math.isfinite(reward):
         raise BadReward(f"its reward is {value!r:.80}: the environment must give finite numbers")
-    return float(value)
+    return reward
 
 
 def _condition(name: Any, wanted: Any) -> tuple[str, Callable[[float, float], bool], float]:

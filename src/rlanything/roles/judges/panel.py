@@ -86,9 +86,8 @@ class JudgePanel:
             )
             for player in dict.fromkeys(view.trajectory.player for view in views)
         }
-        if len(by_player) == 1:
-            [signals] = by_player.values()
-            return signals
+        if by_player.keys() == {""}:
+            return by_player[""]
         whole = [one.trajectory for one in judged]
         return TaskSignals(
             task_accuracy([trajectory.outcome for trajectory in whole]),

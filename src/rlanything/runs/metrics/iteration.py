@@ -282,7 +282,6 @@ def replays(record: IterationRecord) -> Numbers:
 def trained(record: IterationRecord) -> Numbers:
     result = record.result
     groups = result.trainable_groups
-    episodes = [judged for group in groups for judged in group.judged]
     own = [record.pool.world(group.scheduled.slot) or record.feedback for group in groups]
     answers, windows = dict[str, int](), dict[str, float | None]()
     for player in ("", *_others(record)):
@@ -296,8 +295,7 @@ def trained(record: IterationRecord) -> Numbers:
                 inside.append(in_window(accuracy, settings.policy_window))
         windows[role] = _mean(inside)
     for judge in record.judges:
-        scores = [step for episode in episodes for step in episode.scores_by(judge)]
-        answers[judge] = sum(map(len, scores))
+        answers[judge] = sum(_judgements(group.judged, judge) for group in groups)
         learns = judge in result.samples
         windows[judge] = _window_share(groups, record.feedback.judge_window) if learns else None
     numbers: dict[str, float | None] = {}
@@ -417,6 +415,17 @@ def _mean(values: Sequence[float | bool]) -> float | None:
 def _views(judged: Sequence[JudgedTrajectory]) -> list[Trajectory]:
     """Returns the trajectories as each player saw them."""
     return [view for one in judged for view in one.trajectory.views]
+
+
+def _judgements(judged: Sequence[JudgedTrajectory], judge: str) -> int:
+    """Returns the number of a judge's answers about a group. A test that the programs of a task
+    share is one."""
+    count, seen = 0, set[int]()
+    for one in judged:
+        own = [id(each.completion) for row in one.judgements for each in row if each.by == judge]
+        count += sum(each not in seen for each in own)
+        seen.update(own)
+    return count
 
 
 def _others(record: IterationRecord) -> list[str]:

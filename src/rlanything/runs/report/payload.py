@@ -61,8 +61,10 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
             i: {name: value for name in weights if (value := row.get(f"{name}/lambda")) is not None}
             for i, row in reader.store.history().items()
         }
+        # Scores of judges of value are no part of R_i, and others do not mix with them.
+        graded = any(r.get("does") == "scores" and r.get("name") == "value" for r in roles.values())
         rewards = Rewards(
-            feedback.get("policy_lambda", 1.0),
+            0.0 if graded else feedback.get("policy_lambda", 1.0),
             feedback.get("policy_reward", "integrated"),
             feedback.get("unreadable", "missing"),
             weights,

@@ -92,13 +92,3 @@ def _numbers(text: str, is_json: bool) -> dict[str, float] | None:
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
     return rewards if rewards and all(map(math.isfinite, rewards.values())) else None
-
-
-def shortened(output: bytes) -> str:
-    """Returns an output as text, with a line in place of what exceeds `SHOWN_BYTES`."""
-    half = SHOWN_BYTES // 2
-    left_out = len(output) - 2 * half
-    if left_out > 0:
-        mark = b"\n[... %d bytes left out ...]\n" % left_out
-        output = output[:half] + mark + output[-half:]
-    return output.decode("utf-8", "replace")

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import select
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rlanything_agent.harbor.container import (
+    SHOWN_BYTES,
     ContainerFault,
     Ran,
     Tested,
     read_rewards,
-    shortened,
 )
 from rlanything_agent.harbor.dockerfile import NotPlain
 from rlanything_agent.harbor.folder import HarborTask
+from rlanything_agent.harbor.supervisor import Output
 
 Program = Literal["docker", "podman"]
 _ASK_SECONDS = 10.0
 _MANAGE_SECONDS = 60.0
 _GRACE_SECONDS = 10.0
 _KEEP = ("sh", "-c", "sleep infinity")
+_CHUNK = 65536
 _LATE = 137
 """Exit code of `timeout -s KILL` at the limit."""
 
@@ -100,10 +103,10 @@ class DockerContainer:
         words = ["exec", "-i", *options, self._id, *limit, "bash", "-c", reading]
         begun = time.monotonic()
         given = command.encode("utf-8", "surrogateescape")
-        ended = self._call(words, seconds + _GRACE_SECONDS, given)
+        status, output = self._streamed(words, seconds + _GRACE_SECONDS, given)
         spent = time.monotonic() - begun
-        late = ended.returncode == _LATE and spent >= seconds
-        return Ran(ended.returncode, shortened(ended.stdout), min(spent, seconds), late)
+        late = status == _LATE and spent >= seconds
+        return Ran(status, output, min(spent, seconds), late)
 
     def _built(self, seconds: float) -> str:
         name = hashlib.sha256(str(self._task.folder).encode()).hexdigest()[:16]
@@ -118,14 +121,35 @@ class DockerContainer:
         if ended.returncode:
             raise ContainerFault(f"{self._program} {words[0]}: {_said(ended)}")
 
-    def _call(
-        self, words: Sequence[str], seconds: float, given: bytes = b""
-    ) -> subprocess.CompletedProcess[bytes]:
+    def _streamed(self, words: Sequence[str], seconds: float, given: bytes) -> tuple[int, str]:
+        """Returns the exit code and the output of a command, whose middle is left out if it is
+        long: an output may be larger than memory. Raises `ContainerFault` if it hangs."""
+        output, deadline = Output(SHOWN_BYTES), time.monotonic() + seconds
+        with tempfile.TemporaryFile() as script:
+            script.write(given)
+            script.seek(0)
+            streams: dict[str, Any] = {"stdin": script, "stderr": subprocess.DEVNULL}
+            try:
+                process = subprocess.Popen(
+                    [self._program, *words], stdout=subprocess.PIPE, bufsize=0, **streams
+                )
+            except OSError as error:
+                raise ContainerFault(f"{self._program} {words[0]}: {error}") from error
+        with process:
+            assert process.stdout is not None
+            while (left := deadline - time.monotonic()) > 0:
+                if select.select([process.stdout], [], [], left)[0]:
+                    chunk = process.stdout.read(_CHUNK)
+                    if not chunk:
+                        return process.wait(), output.kept().decode("utf-8", "replace")
+                    output.add(chunk)
+            process.kill()
+        raise ContainerFault(f"{self._program} {words[0]}: no end after {seconds:g} s")
+
+    def _call(self, words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
         """Returns how a call of the program ended. Raises `ContainerFault` if it hangs."""
         try:
-            return subprocess.run(
-                [self._program, *words], input=given, capture_output=True, timeout=seconds
-            )
+            return subprocess.run([self._program, *words], capture_output=True, timeout=seconds)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ContainerFault(f"{self._program} {words[0]}: {error}") from error
 

@@ -10,6 +10,7 @@ What a command starts in the background lives on until the box ends.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -24,6 +25,8 @@ from typing import Any
 
 TICK_SECONDS = 0.02
 CHUNK = 65536
+DUMPABLE = 4
+"""Option of `prctl`."""
 
 
 class Output:
@@ -49,6 +52,7 @@ class Output:
 
 
 def main() -> None:
+    ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # no command may take the channel from here
     channel = socket.socket(fileno=int(sys.argv[1]))
     os.setsid()  # otherwise a command that signals its group would reach bwrap
     for name, limit in json.loads(sys.argv[2]).items():

@@ -32,7 +32,8 @@ MODEL = "policy"
 MOST_OUTCOMES = 1024
 """Largest number of outcomes in a request."""
 _OUTCOME_BYTES = 2**20
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_NAME = re.compile(r"(?!(?:chatcmpl-|msg_|resp_|episode-)\d)[A-Za-z0-9._-]{1,100}")
+"""Names that clients may give: none that answers, or episodes without a name, get."""
 _FORM = (
     'send {"outcomes": [{"id": "...", "outcome": 1}]}: the id of the episode\'s last answer, '
     f"1 or -1, and a finite reward if there is one; at most {MOST_OUTCOMES:,} in a request"
@@ -104,7 +105,10 @@ class PolicyApi(Api):
         teaches = self._teaches(request)
         name = request.path_params.get("episode", "")
         if name and not _NAME.fullmatch(name):
-            raise Denial("/episodes/NAME: use up to 100 letters, digits, dots, _ and -")
+            raise Denial(
+                "/episodes/NAME: use up to 100 letters, digits, dots, _ and -, and no id of an "
+                "answer or of an episode without a name"
+            )
         request.state.caller = caller = _Caller(self._service, name, teaches)
         return Door("", caller, (MODEL,), self._helpers, False, self._dialects, any_name=True)
 

@@ -82,6 +82,7 @@ class _Waiting:
     result: Future[Answered | int] = field(default_factory=Future)
     clients: int = 0
     taken: bool = False
+    came: float = field(default_factory=time.monotonic)
 
 
 class PolicyService:
@@ -304,8 +305,8 @@ class PolicyService:
             self._changed.wait_for(lambda: self._queue or self._closed, _LOOKS)
             if self._closed:
                 return False
+            self._end_idle()
             if not self._queue:
-                self._end_idle()
                 return True
             if isinstance(update := self._queue[0], Update):
                 self._queue.popleft()
@@ -396,7 +397,9 @@ class PolicyService:
         seconds = self._settings.idle_seconds
         if seconds is None or not self.learns:
             return
-        due = time.monotonic() - seconds
+        # A request that waits may be an episode's next.
+        came = (each.came for each in self._queue if isinstance(each, _Waiting))
+        due = min(came, default=time.monotonic()) - seconds
         idle = [number for number, last in self._last.items() if last < due]
         for number in idle:
             episode = self._episodes.episode(number)

@@ -26,6 +26,7 @@ from rlanything_gyms.ecosystem import (
     silenced,
     split_seeds,
 )
+from rlanything_gyms.reasoning_gym.expressions import evaluates, is_plain
 from rlanything_gyms.winning import WinRule
 
 _SHARES = MappingProxyType({"train": (0.0, 0.7), "tune": (0.7, 0.8), "in_domain": (0.8, 1.0)})
@@ -115,10 +116,13 @@ class ReasoningGymDomain(EcosystemDomain):
         return f"I know it {self.action_marker} {answer}" if right else None
 
     def score(self, task: Task, answer: str | None) -> float:
-        """Returns reasoning-gym's score of an answer, from 0 to 1."""
+        """Returns reasoning-gym's score of an answer, from 0 to 1. 0 for a formula that would run
+        as a program."""
         if answer is None:
             return 0.0
         made, entry = self.asked(task)
+        if evaluates(made, entry) and not is_plain(answer):
+            return 0.0
         with silenced():
             return made.score_answer(answer, entry)
 

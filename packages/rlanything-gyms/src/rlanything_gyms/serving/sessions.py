@@ -179,6 +179,7 @@ class Sessions:
         with session.lock:
             if not session.turn.over:
                 session.pool.forget(0)
+                session.turn = _shown(_CRASHED, 0.0)  # a call that still waits is refused
         with self._lock:
             self._idle.append(session.pool)
 

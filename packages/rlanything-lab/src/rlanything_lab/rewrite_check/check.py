@@ -152,7 +152,8 @@ def check(
                 tasks = [p.task for p in proposals if p.task is not None]
                 after = play.accuracies(tasks, arm, plan.rollouts)
                 for (request, won), proposal in zip(chosen, proposals, strict=True):
-                    if proposal.task is not None:
+                    played = request.root.id in parents
+                    if proposal.task is not None and played and proposal.task.id in after:
                         accuracies = (won, parents[request.root.id][0], *after[proposal.task.id])
                         one = Moved(seed, request.slot, request.direction, *accuracies)
                         moved[arm].append(one)
@@ -213,9 +214,10 @@ class _Player:
             progress=self.progress,
             rollouts=count or self.recipe.loop.rollouts_per_task,
         )
-        shares = won_shares(result.tasks, result.outcomes)
+        played = result.trajectories
+        shares = won_shares([one.task.id for one in played], [one.outcome for one in played])
         episodes: dict[str, list[Trajectory]] = {}
-        for one in result.trajectories:
+        for one in played:
             episodes.setdefault(one.task.id, []).append(one)
         return [(t, shares[t.id], episodes[t.id]) for t in tasks if t.id in shares]
 
@@ -225,8 +227,9 @@ class _Player:
         """Returns each task's accuracy in `count` rollouts, and in as many as the loop plays."""
         few = self.recipe.loop.rollouts_per_task
         return {
-            task.id: (won, sum(one.outcome == 1 for one in episodes[:few]) / few)
-            for task, won, episodes in self.rollouts(tasks, name, count)
+            task.id: (won, sum(one.outcome == 1 for one in first) / len(first))
+            for task, won, episodes in self.rollouts(tasks, name, max(count, few))
+            if (first := episodes[:few])
         }
 
 
