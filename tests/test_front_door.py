@@ -25,7 +25,7 @@ from rlanything.config.recipe import RecipeError
 from rlanything.domains.base import DomainError
 from rlanything.plugins import PluginError
 from rlanything.roles.judges.base import JudgeError
-from rlanything.runs.export import ExportError, export_run
+from rlanything.runs.export import ExportError, _write_parquet, export_run
 
 SAID = ["iteration 1 ", "iteration 2 ", "success in_domain: success ", "read 3 ", "episodes {True}"]
 SMALL = {
@@ -110,6 +110,17 @@ def test_export_writes_what_pandas_reads(
     assert [row["trajectory"] for row in rows["trajectories"]] == [t.id for t in stored]
     step, first = rows["trajectories"][0]["steps"][0], stored[0].steps[0]
     assert (step["response"], step["advantage"]) == (first.completion.text, first.advantage)
+
+
+def test_parquet_holds_data_of_any_shape(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    every = ({}, {"x": 1}, {"x": "s"}, {"x": [1, "a"]}, {"x": 2**80}, None)
+    rows = [{"slot": "a", "root_data": data, "history": [{"data": data}]} for data in every]
+    assert _write_parquet(tmp_path / "tasks.parquet", rows) == len(every)
+    read = parquet.read_table(tmp_path / "tasks.parquet").to_pylist()
+    texts = [row["root_data"] for row in read]
+    assert [text if text is None else json.loads(text) for text in texts] == [*every]
+    assert [row["history"][0]["data"] for row in read] == texts
 
 
 @needs_plugin("command", "feedback")

@@ -7,6 +7,7 @@ import re
 import shutil
 import sqlite3
 import tomllib
+from contextlib import closing
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -78,6 +79,13 @@ def test_a_missing_checkpoint_is_named(run: Path) -> None:
     shutil.rmtree(run / "checkpoints" / "iter-00002")
     (found,) = bad(check_run(run))
     assert found.startswith("iter-00002, the last in the store, is missing")
+
+
+def test_a_checkpoint_that_is_not_due_yet_is_not_missing(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+    with closing(sqlite3.connect(run / "run.sqlite")) as db, db:
+        db.execute("UPDATE iterations SET checkpoint = ''")
+    assert not any("the last in the store" in text for text in bad(check_run(run)))
 
 
 def test_a_damaged_store_is_named(run: Path) -> None:

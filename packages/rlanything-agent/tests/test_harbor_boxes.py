@@ -190,7 +190,7 @@ def test_configuration_of_programs_of_tests_is_as_in_the_image(
 ) -> None:
     check = f"[ -e /{settings} ] && echo 1 > /logs/verifier/reward.txt"
     with episode(task_folder(tmp_path / "one", check=check)) as environment:
-        say(environment, f"mkdir -p /etc/python3.11; echo > /{settings}")
+        say(environment, f"mkdir -p /etc/python3.11; echo > /{settings}; chmod 555 /etc/python3.11")
         assert say(environment, "exit").outcome == -1
 
 

@@ -181,6 +181,8 @@ def test_s_star_asks_for_more_tests_only_where_the_leaders_are_level() -> None:
     clear = problem("ab", "", "ab", name="clear")
     assert s_star([level, clear], bench, rounds=0) == ["bz", "ab"]
     assert bench.wanted == ["level"]
+    misleading = problem("aabb", "aa", "bb", "c", name="level")
+    assert s_star([misleading], Letters({}, more="c"), rounds=0) == ["aa"], "not a leader's test"
     useless = Letters({}, more="?")
     assert s_star([level], useless, rounds=0) == ["a"], "nothing tells them apart: the first"
 

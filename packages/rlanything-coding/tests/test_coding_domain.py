@@ -20,6 +20,7 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything_coding import families
 from rlanything_coding.domain import Coding
 from rlanything_coding.problem import Example, Problem
+from rlanything_coding.sandbox.base import SandboxUnavailable
 
 DOUBLE = Problem(
     "Read a number and print its double.",
@@ -313,12 +314,28 @@ def test_a_rewritten_problem_is_a_task_that_can_be_played(domain: Coding) -> Non
         domain.parse_candidate(TASK, "double@1", rewrite(DOUBLE.question, TRIPLE))
 
 
+def test_a_sandbox_that_falls_silent_ends_no_run(
+    domain: Coding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> None:
+        raise SandboxUnavailable("it does not answer")
+
+    monkeypatch.setattr(domain.executor, "run_all", silent)
+    task = domain.parse_candidate(TASK, "double@1", rewrite("Print three times it.", TRIPLE))
+    objection = domain.objection(task, [rollout(Coding(), task, fenced(RIGHT))])
+    assert objection == "its tests could not be run: it does not answer"
+    with pytest.warns(UserWarning, match="were not run: it does not answer"):
+        assert domain.run_tests(TASK, [fenced(RIGHT)], [written_test("1\n", "2")]) == [[0]]
+
+
 @pytest.mark.parametrize(
     ("programs", "objection"),
     [
         (["print(int(input()) * 3)"] * 2 + [WRONG], None),
         ([RIGHT, RIGHT, "print(int(input()) * 3)"], "test 1 expects '3', but 2 of 3"),
         (["print(int(input()) * 3)", RIGHT, WRONG], "no 2 solutions print the same"),
+        (["print(int(input()) * 3)"] * 2 + [RIGHT] * 2, "test 1 expects '3', but 2 of 4"),
+        ([RIGHT] * 2 + ["print(int(input()) * 3)"] * 2, "test 1 expects '3', but 2 of 4"),
         (["import time; print(time.time_ns())"] * 3, "changes from run to run"),
         ([], "no 2 solutions print the same"),
     ],

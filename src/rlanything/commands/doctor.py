@@ -215,7 +215,7 @@ def _store(directory: Path) -> list[Finding]:
     if damages:
         return [Finding("store", "error", damage) for damage in damages]
     findings = [Finding("store", "ok", f"intact, {last[0] if last else 0} iterations")]
-    if last is not None and not (directory / "checkpoints" / last[1]).is_dir():
+    if last is not None and last[1] and not (directory / "checkpoints" / last[1]).is_dir():
         text = f"{last[1]}, the last in the store, is missing; resume takes the newest intact one"
         findings.append(Finding("checkpoint", "error", text))
     return findings

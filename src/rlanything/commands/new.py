@@ -48,13 +48,18 @@ def environment(
         "title": "".join(word.capitalize() for word in name.split("-")),
         "version": ".".join(__version__.split(".")[:2]),
     }
-    with new_folder(place) as folder:
-        for source in sorted(TEMPLATE.rglob("*.in")):
-            inside = Template(str(source.relative_to(TEMPLATE))[: -len(".in")]).substitute(words)
-            target = folder / inside
-            target.parent.mkdir(parents=True, exist_ok=True)
-            text = Template(source.read_text(encoding="utf-8")).substitute(words)
-            target.write_text(text, encoding="utf-8")
+    try:
+        with new_folder(place) as folder:
+            for source in sorted(TEMPLATE.rglob("*.in")):
+                name_in = str(source.relative_to(TEMPLATE))[: -len(".in")]
+                target = folder / Template(name_in).substitute(words)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                text = Template(source.read_text(encoding="utf-8")).substitute(words)
+                target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandLineError(
+            f"{place} cannot be made ({error.strerror}): choose another place with --out"
+        ) from None
     write_line(f"{place}: a package with a small game to replace with yours. Next:")
     write_line(f"  pip install --editable {place}")
     write_line(f"  rlanything train {name}")

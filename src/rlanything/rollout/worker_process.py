@@ -166,8 +166,8 @@ class WorkerProcess:
         self._process = launch()
         self.id = self._process.id
         self._connection = self._process.connection
-        # Limits the transfer of a message once it has begun.
-        self._limit(socket.SO_SNDTIMEO, timeout_seconds)
+        # Limits the transfer of a message once it has begun. A worker that starts reads nothing.
+        self._limit(socket.SO_SNDTIMEO, max(START_SECONDS, timeout_seconds))
         self._limit(socket.SO_RCVTIMEO, timeout_seconds)
         self._send(source)
 
@@ -208,6 +208,7 @@ class WorkerProcess:
             if isinstance(message, DomainError):
                 raise message
             self.ready = True
+            self._limit(socket.SO_SNDTIMEO, self._timeout_seconds)
             return None
         owed = self.owed.popleft()
         self.hand_over()

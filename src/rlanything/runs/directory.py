@@ -104,8 +104,17 @@ def find_holder(directory: Path) -> Holder | None:
 
 
 def _open_lock(directory: Path, flags: int) -> IO[str]:
-    descriptor = os.open(run_path(directory, LOCK), os.O_NOFOLLOW | flags, 0o666)
-    mode = "r+" if flags & os.O_RDWR else "r"
+    path, writes = run_path(directory, LOCK), bool(flags & os.O_RDWR)
+    try:
+        descriptor = os.open(path, os.O_NOFOLLOW | flags, 0o666)
+    except OSError as error:
+        if not writes:
+            raise
+        raise LockedError(
+            f"{path} cannot be written ({error.strerror}): let this user write the run directory, "
+            "or copy it to a place of your own"
+        ) from None
+    mode = "r+" if writes else "r"
     return open(descriptor, mode, encoding="utf-8", errors="replace")
 
 

@@ -13,6 +13,9 @@ from rlanything.runs.open import RecordedRun, Row
 from rlanything.runs.store.stored import StoredTrajectory
 from rlanything.strict_json import finite_json
 
+DATA = ("data", "root_data")
+"""Keys of a task's own data."""
+
 Format: TypeAlias = Literal["jsonl", "parquet"]
 
 
@@ -121,10 +124,13 @@ def _write_parquet(path: Path, rows: Iterable[Row]) -> int:
 
 
 def _encodable(value: Any) -> Any:
-    """Returns a row with question marks for halves of surrogate pairs, which UTF-8 cannot
-    encode."""
+    """Returns a row with question marks for halves of surrogate pairs, which UTF-8 cannot encode,
+    and with a task's data as JSON: their shape differs from task to task, and a column has one."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {name: _encodable(part) for name, part in value.items()}
+        return {
+            name: json.dumps(part) if name in DATA and part is not None else _encodable(part)
+            for name, part in value.items()
+        }
     return [_encodable(part) for part in value] if isinstance(value, list) else value

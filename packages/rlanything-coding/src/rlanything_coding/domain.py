@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -278,7 +279,10 @@ class Coding(Domain):
         answers = (program_in(trajectory.steps[0].response) for trajectory in trajectories)
         programs = [program for program in answers if program is not None]
         problem = Problem.from_data(task.data)
-        return disagreement(self.executor, problem, programs, self._memory_mb)
+        try:
+            return disagreement(self.executor, problem, programs, self._memory_mb)
+        except SandboxUnavailable as fault:
+            return f"its tests could not be run: {fault}"
 
     def run_tests(
         self, task: Task, responses: Sequence[str], tests: Sequence[str]
@@ -335,9 +339,13 @@ class Coding(Domain):
             for row, program in enumerate(map(program_in, responses))
             if program is not None
         }
-        programs = list(rows.values())
-        examples = list(readable.values())
-        runs = run_table(self.executor, problem, programs, examples, self._memory_mb)
+        programs, examples = list(rows.values()), list(readable.values())
+        executor = self.executor
+        try:
+            runs = run_table(executor, problem, programs, examples, self._memory_mb)
+        except SandboxUnavailable as fault:  # nothing is known of these tests, and the run goes on
+            warnings.warn(f"{task.id}: its tests were not run: {fault}", stacklevel=2)
+            return {}, {}
         return readable, dict(zip(rows, runs, strict=True))
 
     def expert(self, task: Task, steps: Sequence[Step]) -> str | None:

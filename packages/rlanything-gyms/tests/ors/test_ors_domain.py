@@ -186,6 +186,19 @@ def test_the_signs_of_rewards_are_labels_that_no_prompt_shows(fake: FakeServer, 
         assert "reward" not in text
 
 
+def test_an_answer_that_cannot_be_read_earns_nothing_again(fake: FakeServer, url: str) -> None:
+    class Garbling(Calling):
+        def respond(self, episodes: Any, seeds: Any) -> list[Completion]:
+            answers = super().respond(episodes, seeds)
+            self.text = '<tool_call>{"name": "go", "argu'
+            return answers
+
+    fake.results = [result(reward=2)]
+    own = domain(url)
+    [trajectory] = played(own, Garbling()).trajectories
+    assert own.oracle(trajectory.task, trajectory.steps) == [1, 0, 0, 0]
+
+
 def test_parallel_calls_add_up_and_those_after_the_end_are_refused(
     fake: FakeServer, url: str
 ) -> None:

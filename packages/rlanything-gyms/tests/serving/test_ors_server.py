@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from starlette.testclient import TestClient
 
 from helpers.command import refused
 from helpers.odd_domain import LONG, Odd
-from rlanything.domains.base import DomainError
+from rlanything.domains.base import Capabilities, DomainError
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_agent.domain import AgentDomain
 from rlanything_gyms.serving import sessions as serving
@@ -204,6 +205,16 @@ def test_a_domain_whose_program_asks_the_policy_is_refused() -> None:
     domain = AgentDomain(tasks=[{"id": "a", "instruction": "b"}], solve=print)
     with pytest.raises(DomainError, match="its episodes ask the policy themselves"):
         Sessions(domain, pytest.fail, 1, 1, 0, 1)
+
+
+def test_a_domain_in_which_several_roles_act_is_refused() -> None:
+    class Race(Odd):
+        @property
+        def capabilities(self) -> Capabilities:
+            return replace(super().capabilities, players=("rival",))
+
+    with pytest.raises(DomainError, match="a client would also play rival"):
+        Sessions(Race(), pytest.fail, 1, 1, 0, 1)
 
 
 def test_the_command_refuses_what_it_cannot_serve(

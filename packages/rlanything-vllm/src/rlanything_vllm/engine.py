@@ -397,7 +397,10 @@ class _Process:
 
 def _environment(device: str, threads: int) -> dict[str, str]:
     kind, _, number = device.partition(":")
-    visible = {"CUDA_VISIBLE_DEVICES": number} if kind == "cuda" and number else {}
+    visible: dict[str, str] = {}
+    if kind == "cuda" and number:  # a card among those that this process sees
+        cards = os.environ.get("CUDA_VISIBLE_DEVICES")
+        visible = {"CUDA_VISIBLE_DEVICES": cards.split(",")[int(number)] if cards else number}
     # vLLM compiles its sampler even if told not to compile, which never pays off on a CPU.
     eager = {"TORCHDYNAMO_DISABLE": "1"} if kind == "cpu" else {}
     return {

@@ -44,7 +44,10 @@ def s_star(tasks: Sequence[TaskPrograms], bench: Bench, rounds: int = ROUNDS) ->
     open_ones = [k for k, leaders in enumerate(leading) if len(leaders) > 1]
     fresh = bench.more_tests([state[k].task for k in open_ones]) if open_ones else []
     for k, tests in zip(open_ones, fresh, strict=True):
-        state[k] = _with_tests(state[k], tests, bench)
+        leaders = [state[k].programs[i] for i in leading[k]]
+        printed = zip(*bench.outputs(state[k].task, leaders, tests), strict=True)
+        telling = [test for test, said in zip(tests, printed, strict=True) if len({*said}) > 1]
+        state[k] = _with_tests(state[k], telling, bench)
         leading[k] = _leaders(state[k], bench)
     return [task.programs[leaders[0]] for task, leaders in zip(state, leading, strict=True)]
 

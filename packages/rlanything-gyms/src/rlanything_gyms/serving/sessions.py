@@ -103,6 +103,11 @@ class Sessions:
                 "this domain cannot be served: its episodes ask the policy themselves; serve one "
                 "whose policy answers observations"
             )
+        if others := domain.capabilities.players:
+            raise DomainError(
+                f"this domain cannot be served: a client would also play {', '.join(others)}; name "
+                "an opponent that is no role"
+            )
         self._domain, self._pool, self._max_steps = domain, pool, max_steps
         self._most = most
         self._lock = threading.Lock()

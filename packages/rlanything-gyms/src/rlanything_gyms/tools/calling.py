@@ -115,9 +115,9 @@ class CallingEnvironment:
 
     def _results(self, words: Said) -> tuple[list[Message], bool]:
         """Returns the results of the calls of an answer, and whether all were carried out."""
+        self._before_calls()
         if not words.readable:
             return [Message("user", _UNREADABLE)], False
-        self._before_calls()
         results = [self._result(call) for call in words.calls]
         most = self._result_characters
         messages = [
