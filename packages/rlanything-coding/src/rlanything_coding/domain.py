@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import random
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from rlanything.records import (
     Trajectory,
 )
 from rlanything.seeds import dealt, derive
+from rlanything.terminal import warn_of_damage
 from rlanything_coding import families
 from rlanything_coding.answers import (
     InvalidTest,
@@ -344,7 +344,7 @@ class Coding(Domain):
         try:
             runs = run_table(executor, problem, programs, examples, self._memory_mb)
         except SandboxUnavailable as fault:  # nothing is known of these tests, and the run goes on
-            warnings.warn(f"{task.id}: its tests were not run: {fault}", stacklevel=2)
+            warn_of_damage(f"{task.id}: its tests were not run: {fault}")
             return {}, {}
         return readable, dict(zip(rows, runs, strict=True))
 
