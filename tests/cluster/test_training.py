@@ -19,7 +19,7 @@ from rlanything.progress import Progress
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(900)
 QUIET = Progress(Console(quiet=True))
 
 SMALL = ("evaluation.episodes=0", "loop.tasks_per_iteration=3", "loop.rollouts_per_task=3")

@@ -29,7 +29,7 @@ from rlanything.learning.reference import ReferenceModel
 from rlanything.learning.sharding import SINGLE, SeatGroup, seats_of_world
 from rlanything.records import Sample
 
-GROUP_SECONDS, WORLD_SECONDS = 40.0, 100.0
+GROUP_SECONDS, WORLD_SECONDS = 180.0, 500.0
 POISON = 0.123
 Report = dict[str, Any]
 

@@ -19,7 +19,7 @@ from rlanything.engines.base import ModelError
 from rlanything.learning.learner import Learner
 from rlanything.learning.sharding import SINGLE
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(1800)
 SIZES = (1, 2, 3)
 SKIPPED = ("updates", "skipped_updates", "samples", "loss", "grad_norm")
 """Statistics that know nothing of the tokens that were seen before an update was given up."""

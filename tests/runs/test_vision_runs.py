@@ -20,7 +20,7 @@ from rlanything.runs.recovery import retain
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")

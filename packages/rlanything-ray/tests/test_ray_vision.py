@@ -12,7 +12,7 @@ from helpers.vision import vision_model
 from helpers.vision_runs import QUIET, recipe, weights
 from rlanything.runs.trainer import Trainer
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_seats_on_two_machines_see_what_one_process_sees(cluster: Any, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rlanything_ray.workers import launches_on_ray
 from rollout.test_workers import TOY, toy_pool, toy_texts
 from runs.test_survival import fingerprint
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_every_machine_has_so_many_workers_which_do_what_local_ones_do(cluster: Any) -> None:

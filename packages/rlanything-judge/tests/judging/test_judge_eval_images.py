@@ -13,7 +13,7 @@ from rlanything.runs.paths import IMAGES
 from rlanything.runs.store.store import Store
 from rlanything_judge.stored import JudgeEvalArgs, run_judge_eval
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
