@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -489,13 +490,19 @@ def test_reports_take_a_small_share_of_a_runs_time(
     assert len(written) <= 3
 
 
-def test_iterations_that_are_repeated_are_read_again(made: Path) -> None:
-    with closing(Store(made / "run.sqlite")) as store:
-        reporter = Reporter(store, made, print)
-        reader = reporter._reader
-        reporter.reread()
-        assert reporter._reader is not reader
-        assert reporter._reader.store is store
+def test_iterations_that_are_repeated_are_read_again(made: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(made, tmp_path / "run"))
+    with closing(Store(run / "run.sqlite")) as store:
+        reader = Reader(store, run)
+        build([reader])
+        before = reader.history.episodes(5)
+        assert reader.history.episodes(5) is before
+        with store._db.transaction() as db:
+            db.execute("UPDATE iterations SET finished = '2026-06-06' WHERE iteration = 5")
+            db.execute("UPDATE trajectories SET outcome = -outcome WHERE iteration = 5")
+        build([reader])
+        after = reader.history.episodes(5)
+    assert [each.outcome for each in after] == [-each.outcome for each in before]
 
 
 def test_scores_of_a_judge_of_value_are_no_part_of_the_rewards(tmp_path: Path) -> None:

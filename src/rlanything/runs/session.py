@@ -268,7 +268,6 @@ class Session:
                     raise
                 self._progress.warn(f"{loss}: all seats are started again")
                 self._recover(opened.store)
-                opened.reporter.reread()
 
     def _iterations_left(self, opened: OpenRun) -> Iterator[IterationRecord]:
         recipe, progress, loaded = self.plan.recipe, self._progress, self.loaded

@@ -51,8 +51,6 @@ class RunSource:
         self._reader: Reader | None = None
         self._seen: tuple[object, ...] | None = None
         """State of the run's files and the chosen episode at the last read."""
-        self._kept: list[tuple[Any, ...]] = []
-        """Iterations at the last read, with the times at which they were kept."""
 
     def check(self) -> None:
         """Raises `StoreError` or `RunDirectoryError` if there is no run that can be read."""
@@ -77,10 +75,6 @@ class RunSource:
             opened.snapshot(),
             opened.understanding(),
         ):
-            kept = opened.query("SELECT iteration, finished FROM iterations ORDER BY 1")
-            if kept[: len(self._kept)] != self._kept:  # some were deleted, and are repeated
-                self._reader = None
-            self._kept = kept
             if self._reader is None:
                 opened.check_values()
                 self._reader = Reader(opened, self.directory)

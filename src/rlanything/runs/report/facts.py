@@ -126,13 +126,22 @@ class Reader:
         self.store, self.directory = store, directory
         self.history = History(store)
         self._curves = Curves(store, self.history)
+        self._kept: list[tuple[Any, ...]] = []
+        """Iterations at the last read, with the times at which they were kept."""
 
     def reopen(self, store: Store) -> None:
         """Reads from another connection to the same run from now on, and only new data."""
         self.store = self.history.store = self._curves.store = store
 
     def iterations(self) -> list[int]:
-        return [t for (t,) in self.store.query("SELECT iteration FROM iterations ORDER BY 1")]
+        """Returns the iterations that are kept; forgets what was read if some were repeated since,
+        after the loss of a seat."""
+        kept = self.store.query("SELECT iteration, finished FROM iterations ORDER BY 1")
+        if kept[: len(self._kept)] != self._kept:
+            self.history = History(self.store)
+            self._curves = Curves(self.store, self.history)
+        self._kept = kept
+        return [iteration for iteration, _ in kept]
 
     def described(self) -> dict[str, str]:
         return dict(self.store.query("SELECT key, value FROM run"))

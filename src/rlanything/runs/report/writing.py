@@ -58,10 +58,6 @@ class Reporter:
         self._cost = 0.0
         self._written = -float("inf")
 
-    def reread(self) -> None:
-        """Forgets what was read: iterations were deleted, and are repeated."""
-        self._reader = Reader(self._reader.store, self._reader.directory)
-
     def update(self) -> None:
         """Writes the report, unless the last one was too slow to repeat so soon."""
         if self._cost <= SHARE * (time.perf_counter() - self._written):
