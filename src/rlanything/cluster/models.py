@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,12 +71,9 @@ class TrainedModel(ServedModel):
         self, minibatches: Sequence[Minibatch], on_samples: Callable[[int], None]
     ) -> Statistics:
         """Trains on this seat's passes, then copies the new weights to the engine's model."""
-        if self.offload:
-            self.learner.onload()
-        statistics = self.learner.learn(minibatches, on_samples)
-        self._hand_over()
-        if self.offload:
-            self.learner.offload()
+        with self._onloaded():
+            statistics = self.learner.learn(minibatches, on_samples)
+            self._hand_over()
         return statistics
 
     def snapshot(self, folder: Path) -> Callable[[], None]:
@@ -99,9 +97,15 @@ class TrainedModel(ServedModel):
 
     def load_state(self, folder: Path) -> None:
         """Reads the learners' state from the folder of their model. Raises `ModelError`."""
+        with self._onloaded():
+            self.learner.load(folder / OPTIMIZER)
+
+    @contextmanager
+    def _onloaded(self) -> Iterator[None]:
+        """The learner's state is on its device meanwhile."""
         if self.offload:
             self.learner.onload()
-        self.learner.load(folder / OPTIMIZER)
+        yield
         if self.offload:
             self.learner.offload()
 
