@@ -458,6 +458,8 @@ def _linked() -> list[str]:
 def _remove(place: Path) -> None:
     """Removes a file, a link or a folder. Raises `OSError` if that fails. Programs do it, because
     the policy may nest folders more deeply than Python's own functions follow."""
+    if not os.path.lexists(place):
+        return
     if not place.is_symlink():  # chmod would follow it
         subprocess.run(["chmod", "-R", "u+rwX", "--", str(place)], capture_output=True)
     subprocess.run(["rm", "-rf", "--", str(place)], capture_output=True)

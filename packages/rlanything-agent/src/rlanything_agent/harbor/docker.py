@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rlanything_agent.harbor.container import (
     SHOWN_BYTES,
@@ -22,14 +22,13 @@ from rlanything_agent.harbor.container import (
 )
 from rlanything_agent.harbor.dockerfile import NotPlain
 from rlanything_agent.harbor.folder import HarborTask
-from rlanything_agent.harbor.supervisor import Output
+from rlanything_agent.harbor.supervisor import CHUNK, Output
 
 Program = Literal["docker", "podman"]
 _ASK_SECONDS = 10.0
 _MANAGE_SECONDS = 60.0
 _GRACE_SECONDS = 10.0
 _KEEP = ("sh", "-c", "sleep infinity")
-_CHUNK = 65536
 _LATE = 137
 """Exit code of `timeout -s KILL` at the limit."""
 
@@ -128,22 +127,27 @@ class DockerContainer:
         with tempfile.TemporaryFile() as script:
             script.write(given)
             script.seek(0)
-            streams: dict[str, Any] = {"stdin": script, "stderr": subprocess.DEVNULL}
             try:
                 process = subprocess.Popen(
-                    [self._program, *words], stdout=subprocess.PIPE, bufsize=0, **streams
+                    [self._program, *words],
+                    stdin=script,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    bufsize=0,
                 )
             except OSError as error:
                 raise ContainerFault(f"{self._program} {words[0]}: {error}") from error
         with process:
             assert process.stdout is not None
-            while (left := deadline - time.monotonic()) > 0:
-                if select.select([process.stdout], [], [], left)[0]:
-                    chunk = process.stdout.read(_CHUNK)
-                    if not chunk:
-                        return process.wait(), output.kept().decode("utf-8", "replace")
-                    output.add(chunk)
-            process.kill()
+            try:
+                while (left := deadline - time.monotonic()) > 0:
+                    if select.select([process.stdout], [], [], left)[0]:
+                        chunk = process.stdout.read(CHUNK)
+                        if not chunk:
+                            return process.wait(), output.kept().decode("utf-8", "replace")
+                        output.add(chunk)
+            finally:
+                process.kill()  # if it hangs, or this program is interrupted
         raise ContainerFault(f"{self._program} {words[0]}: no end after {seconds:g} s")
 
     def _call(self, words: Sequence[str], seconds: float) -> subprocess.CompletedProcess[bytes]:
