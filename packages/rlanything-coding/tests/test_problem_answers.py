@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.malformed import MEGABYTE, SECONDS
 from rlanything.domains.base import InvalidTask
 from rlanything_coding import answers  # `unit_test_in` alone would be taken for a test
 from rlanything_coding.answers import InvalidTest, program_in
@@ -23,10 +24,6 @@ from rlanything_coding.problem import Example, Problem
 from rlanything_coding.rewriting import rewritten
 
 COUNT = 10_500
-MEGABYTE = 1 << 20
-SECONDS = 20.0
-"""Of processor time for one parser on a megabyte, on any machine: what grows with the square of
-the length takes many minutes."""
 
 HOSTILE = "\x00\x07\x1b\x7f\x85\xa0\xad\ufeff\u200b\u202e\u2028\u0301\ufffd\ud800\udcff\U0010ffff"
 PROSE = (
