@@ -104,8 +104,8 @@ class EngineConfig(ConfigSection):
     remote: ClassVar[bool] = False
     """Whether it runs elsewhere and answers with text only, so that nothing can train on it."""
     continuous_batching: ClassVar[bool] = False
-    """Whether it schedules the requests of a call itself. A judge then asks about all steps of all
-    episodes in one call; else step by step, so that each prompt extends the one before."""
+    """Whether it schedules the requests of a call itself. A judge then asks about many steps in one
+    call; else step by step, so that each prompt extends the one before."""
 
     name: str
     """A registered engine (`embedded`, `vllm`, `openai`) or `module:Class`."""

@@ -44,7 +44,7 @@ class LLMJudge(StepJudge):
     ) -> None:
         """`samples`: m; `screenshots`: whether it sees those before and after a step;
         `score_first`: whether answers begin with their score, as in `score_of`; `at_once`: ask
-        about all steps in one call, for models that schedule requests themselves."""
+        about `STEPS_AT_ONCE` steps in a call, for models that schedule requests themselves."""
         self._chat_model = chat_model
         self._domain = domain
         self._sampling = sampling

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rlanything.algorithm.curriculum import accepts, direction
@@ -227,9 +228,8 @@ class _Player:
         """Returns each task's accuracy in `count` rollouts, and in as many as the loop plays."""
         few = self.recipe.loop.rollouts_per_task
         return {
-            task.id: (won, sum(one.outcome == 1 for one in first) / len(first))
+            task.id: (won, fmean(one.outcome == 1 for one in episodes[:few]))
             for task, won, episodes in self.rollouts(tasks, name, max(count, few))
-            if (first := episodes[:few])
         }
 
 
