@@ -32,7 +32,7 @@ def test_a_text_of_a_megabyte_is_read_or_refused_soon(text: str) -> None:
     except YamlError as error:
         said = str(error)
     assert len(said) < 400
-    assert time.process_time() - begun < 6, "some 2 s here"
+    assert time.process_time() - begun < 60, "some 2 s here; quadratic time takes many minutes"
 
 
 def test_what_is_larger_is_not_read(tmp_path: Path) -> None:
