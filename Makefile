@@ -245,6 +245,8 @@ judge-value: models/rooms/value/model.safetensors ## rewrite benchmarks/judge-va
 	$(BIN)/rlanything ablate quickstart --seeds 10 --arms outcome_only \
 	  --arms "value_frozen:$(VALUE),$(GAE),judge.train=false" --arms "value:$(VALUE),$(GAE)" \
 	  --out runs/hard --page benchmarks/judge-value.md $(HARD)
+	$(BIN)/python benchmarks/replays.py $(foreach seed,0 1 2 3 4,runs/hard/value/seed-$(seed)) \
+	  --tasks 12 --steps 60 --out benchmarks/judge-value-signals.md
 
 # Stage 4: lambda that follows a judge's agreement with outcomes.
 CHANCE := judge.name=oracle,judge.options={noise: 0.5},$(FROZEN)

@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import random
 import shlex
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +25,7 @@ import torch
 from signals import centred, correlation, plain_table
 
 from rlanything.algorithm.feedback import AdvantageConfig, FeedbackSettings, mean_score
-from rlanything.cluster.models import RoleSource
+from rlanything.cluster.models import RoleSource, load_served
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe
 from rlanything.domains.base import Domain
@@ -49,6 +50,13 @@ PHASES = ("before training", "after training")
 OPEN = FeedbackSettings(policy_window=(0.0, 1.0), judge_window=(0.0, 1.0))
 """All tasks give signals: the policy's advantages are compared, whether or not they would train."""
 OUTCOME = OPEN.model_copy(update={"policy_reward": "outcome"})
+CHANGE = OPEN.model_copy(
+    update={"advantage": AdvantageConfig(name="gae", options={"gae_lambda": 0.0})}
+)
+"""What a step changes of a judge's value; the last one takes the outcome."""
+GRADES = (11, 3, 2)
+"""Numbers of grades that the answers of a judge of value are rounded to."""
+FINEST, COARSEST = (f", GAE, {grades} grades" for grades in (GRADES[0], GRADES[-1]))
 Rows = dict[str, dict[str, float]]
 """Measures by signal."""
 Known = dict[tuple[int, int], float]
@@ -114,7 +122,7 @@ def measure(
             steps.append(MeasuredStep(t, i, at.won, *advantage(at, then)))
     signals = _signals(domain, played, chat_model, (before, after), asked.role, seed, progress)
     if phase == PHASES[1]:
-        both = [models.served(RoleSource(r.acting, r.policy)).model for r in (after, before)]
+        both = [load_served(RoleSource(r.acting, r.policy)).model for r in (after, before)]
         temperature = recipe.policy.temperature
         signals["trained against untrained policy"] = {
             (s.trajectory, s.index): _log_ratio(
@@ -124,7 +132,7 @@ def measure(
         }
     groups = [trajectory.task.id for trajectory in played]
     rows = {name: _agreement(steps, groups, known) for name, known in signals.items()}
-    return rows, _facts(steps, played, groups)
+    return _with_differences(rows), _facts(steps, played, groups)
 
 
 def _random_steps(played: Sequence[Trajectory], count: int, seed: int) -> list[tuple[int, int]]:
@@ -151,13 +159,21 @@ def _signals(
     judges: dict[str, Judge] = {}
     if len(oracle_labels(domain, played[:1])):
         judges["oracle's labels"] = OracleJudge(domain, 1)
-    for name, source in zip(("untrained judge", "trained judge"), recipes, strict=True):
+    names = ("untrained judge", "trained judge")
+    valuing = names if recipes[0].judges[role].values else ()
+    for name, source in zip(names, recipes, strict=True):
         config = source.judges[role]
         judges[name] = build_judge(config, domain, partial(chat_model, config, role), role)
     for name, judge in judges.items():
         count = judge.samples * sum(len(one.steps) for one in played)
         with progress.phase(name, count, "judgements") as advance:
             judged = judge.judge(played, seed, advance)
+        if name in valuing:
+            gae = OPEN.model_copy(update={"advantage": recipes[0].feedback.advantage})
+            found[f"{name}, change of value"] = _advantages(judged, CHANGE)
+            for grades in GRADES:
+                found[f"{name}, GAE, {grades} grades"] = _advantages(rounded(judged, grades), gae)
+            continue
         found[name] = {
             (t, i): mean_score(step)
             for t, one in enumerate(judged)
@@ -165,6 +181,27 @@ def _signals(
         }
         found[f"{name}, Eq. 1"] = _advantages(judged, OPEN)
     return found
+
+
+def rounded(judged: Sequence[JudgedTrajectory], grades: int) -> list[JudgedTrajectory]:
+    """Returns what a judge of value says, if it could say one of `grades` evenly spaced chances
+    alone."""
+
+    def nearest(grade: int | None) -> int | None:
+        if grade is None or grade < 0:
+            return grade
+        return int(grade * (grades - 1) / 10 + 0.5) * 10 // (grades - 1)
+
+    return [
+        replace(
+            one,
+            judgements=tuple(
+                tuple(replace(each, grade=nearest(each.grade)) for each in step)
+                for step in one.judgements
+            ),
+        )
+        for one in judged
+    ]
 
 
 def _advantages(judged: Sequence[JudgedTrajectory], settings: FeedbackSettings) -> Known:
@@ -215,6 +252,22 @@ def _agreement(
     }
 
 
+def _with_differences(rows: Rows) -> Rows:
+    """Returns the rows, and how much better each knows A than outcomes do, and eleven grades than
+    two."""
+    known = rows["outcome"]["correlation with A"]
+    compared = {
+        name: row | {"less that of outcomes": row["correlation with A"] - known}
+        for name, row in rows.items()
+    }
+    for name in [each for each in rows if each.endswith(FINEST)]:
+        coarse = compared[name.removesuffix(FINEST) + COARSEST]
+        compared[f"{name} less 2"] = {
+            measure: value - coarse[measure] for measure, value in compared[name].items()
+        }
+    return compared
+
+
 def _facts(
     steps: Sequence[MeasuredStep], played: Sequence[Trajectory], groups: Sequence[str]
 ) -> dict[str, float]:
@@ -263,7 +316,7 @@ def main() -> None:
     lines = [
         PAGE.format(
             ground=recipe.name,
-            command=shlex.join(["python", "benchmarks/replays.py", *map(str, given.runs)]),
+            command=shlex.join(["python", *sys.argv]),
             replays=asked.replays,
             steps=asked.steps,
             tasks=asked.tasks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -10,6 +11,7 @@ import pytest
 
 from helpers.benchmark_module import load_benchmark
 from helpers.guess import train_once
+from helpers.scripted import judged
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +53,16 @@ def test_the_page_compares_every_signal_before_and_after_training(
     assert "trained against untrained policy" not in before
     assert "trained against untrained policy" in after
     assert "steps in lost episodes that gain" in before
+
+
+def test_grades_are_rounded_to_the_nearest_of_a_few(replays: ModuleType) -> None:
+    one = judged("episode", [[1]])
+    answers = [replace(one.judgements[0][0], grade=grade) for grade in (-1, 0, 2, 3, 5, 8, 10)]
+    one = replace(one, judgements=(tuple(answers),))
+
+    def grades(count: int) -> tuple[int, ...]:
+        return replays.rounded([one], count)[0].grades[0]
+
+    assert grades(11) == (-1, 0, 2, 3, 5, 8, 10)
+    assert grades(3) == (-1, 0, 0, 5, 5, 10, 10)
+    assert grades(2) == (-1, 0, 0, 0, 10, 10, 10)
