@@ -32,7 +32,7 @@ from textworld import EnvInfos
 from textworld.envs.pddl.pddl import PddlEnv
 
 from rlanything.domains.base import DomainError, Observation, StepResult
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_alfworld import translation
@@ -58,7 +58,7 @@ REPORT = Path(__file__).with_name("alfworld.md")
 T = TypeVar("T")
 
 
-class Games(TextDomain):
+class Games(TextRollouts):
     """As much of a domain as the pool needs."""
 
     def environment(self) -> AlfWorldEnvironment:

@@ -23,6 +23,7 @@ from helpers.notebook import CELLS
 from helpers.scripted import Counting
 from rlanything.config.recipe import RecipeError
 from rlanything.domains.base import DomainError
+from rlanything.domains.text import TextRollouts
 from rlanything.plugins import PluginError
 from rlanything.roles.judges.base import JudgeError
 from rlanything.runs.export import ExportError, _write_parquet, export_run
@@ -257,7 +258,7 @@ def test_a_judge_that_fails_is_one_line_with_the_step(tmp_path: Path) -> None:
         trainer.train()
 
 
-class Tasks(rl.TextDomain):
+class Tasks(TextRollouts):
     """Has the tasks that a test gives it."""
 
     def __init__(self, *tasks: Any) -> None:

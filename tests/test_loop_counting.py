@@ -11,7 +11,7 @@ from rich.console import Console
 from rlanything.algorithm.curriculum import Candidate, Pool
 from rlanything.config.recipe import load_recipe
 from rlanything.domains.base import Episode, EpisodeError, Observation, StepResult
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 from rlanything.experience import Experience
 from rlanything.loop import IterationResult, Loop
 from rlanything.progress import Progress
@@ -23,7 +23,7 @@ from rlanything.runs.metrics.iteration import rollouts
 from rlanything.runs.results import IterationRecord
 
 
-class Fated(TextDomain):
+class Fated(TextRollouts):
     """Task data says how each rollout of a task ends, in their order."""
 
     def __init__(self) -> None:

@@ -78,7 +78,7 @@ class Completion:
     """Fields of the request that the model did not see, as `messages.reasoning_content`: its chat
     template ignores them."""
     call_family: str = "hermes"
-    """The family in whose format the model was to write calls; a name in `call_formats.toml`."""
+    """The family in whose format the model was to write calls, as `domains/calls.py` names it."""
 
     @property
     def answer(self) -> str:

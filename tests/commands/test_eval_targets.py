@@ -75,6 +75,10 @@ def test_an_id_of_a_hub_a_shipped_model_and_a_shipped_recipe_are_taken_as_such(
     [
         ("evaluation.episodes=7", "evaluation.episodes: say --episodes"),
         ("evaluation.seed=9", "evaluation.seed: say --seed"),
+        ("seed=9", "seed: say --seed"),
+        ("evaluation.every=2", "evaluation.every: an evaluation does not read it; leave it out"),
+        ("loop.tasks=9", "loop.tasks: an evaluation does not read it; leave it out"),
+        ("feedback.policy_lambda=2", "feedback.policy_lambda: an evaluation does not read it"),
         ("policy.temperature=0.3", "policy.temperature: say --temperature"),
         ("cluster.offload=false", "cluster.offload: models run in this process; leave it out"),
     ],
@@ -88,6 +92,8 @@ def test_what_an_evaluation_does_not_follow_is_refused(override: str, said: str)
             Progress(Console(quiet=True)),
         )
     quiet = Progress(Console(quiet=True))
+    with pytest.raises(RecipeError, match="--role: only --select asks a judge; leave it out"):
+        run_eval(replace(request("guess"), role="judge"), quiet)
     with pytest.raises(RecipeError, match=r"policy\.max_tokens: expert asks no model"):
         run_eval(replace(request("expert"), overrides=["policy.max_tokens=9"]), quiet)
 

@@ -257,10 +257,20 @@ def test_recipes_cannot_be_changed_after_loading(recipe):
         loaded.seed = 3
 
 
-def test_offload_without_seats_is_refused() -> None:
-    data = {"name": "r", "domain": {"name": "text"}, "cluster": {"offload": True}}
-    with pytest.raises(RecipeError, match="offload: only learners on several seats can offload"):
-        load_recipe(data)
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ({"offload": True}, "offload belongs to several seats"),
+        ({"launcher": "ray", "per_machine": 4}, "per_machine belongs to several seats"),
+        ({"launcher": "ray", "ports": [29500, 29510]}, "ports belongs to several seats"),
+        ({"launcher": "ray"}, r"cluster\.launcher: ray has nothing to place"),
+    ],
+)
+def test_what_belongs_to_seats_is_refused_without_them(
+    cluster: dict[str, object], said: str
+) -> None:
+    with pytest.raises(RecipeError, match=said):
+        load_recipe({"name": "r", "domain": {"name": "text"}, "cluster": cluster})
 
 
 @pytest.mark.parametrize(

@@ -147,10 +147,10 @@ hooked = rooms:Engine
 """
 EVIL = """
 from pathlib import Path
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 Path('PWNED').touch()
 def part(*_): ...
-class Inner(TextDomain): ...
+class Inner(TextRollouts): ...
 """
 
 

@@ -32,6 +32,25 @@ def test_overrides_reach_a_role_in_either_form() -> None:
             assert recipe.judges["judge"].temperature == 0.5
 
 
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [({"roles": 3}, "policy.temperature"), ({"domain": "text"}, "domains.0.weight")],
+)
+def test_an_override_of_what_is_no_section_is_one_line(data: dict[str, Any], key: str) -> None:
+    with pytest.raises(RecipeError) as refused:
+        load_recipe({**MINE, **data}, {key: 1})
+    assert "\n" not in str(refused.value)
+
+
+def test_an_engine_names_the_key_of_its_role() -> None:
+    recipe = load_recipe({**MINE, "roles": {"critic": CRITIC}})
+    named = [role.engine_setting(name, 1).role for name, role in recipe.roles.items()]
+    assert named == ["policy", "roles.critic", "adapter"]
+    assert recipe.roles["critic"].engine_setting("evaluation.labeller", 1).role == (
+        "evaluation.labeller"
+    )
+
+
 def test_a_role_of_any_name_says_what_it_does() -> None:
     recipe = load_recipe({**MINE, "roles": {"critic": CRITIC, "player": {"does": "acts"}}})
     assert list(recipe.roles) == ["player", "critic", "adapter"]
@@ -49,6 +68,8 @@ def test_a_role_of_any_name_says_what_it_does() -> None:
         ({"roles": {"b": {"does": "flies"}}}, "roles.b: say what the role does with does: acts"),
         ({"roles": {"b": {}}}, "roles.b: say what the role does"),
         ({"roles": {"tasks": CRITIC}}, "roles.tasks: write a role's name in small letters"),
+        ({"roles": {"memory": CRITIC}}, "other than evaluation, labeller, memory, replays,"),
+        ({"policy": {"does": ["acts"]}}, "does"),
         ({"roles": {"B/..": CRITIC}}, "small letters, digits and _"),
         ({"roles": 3}, "roles: write it in braces"),
         ({"judge": {"name": "value"}}, "judge: model: name one; none ships that values states"),
@@ -69,6 +90,14 @@ def test_roles_that_do_not_fit_are_one_line(more: dict[str, Any], said: str) -> 
         ({"judge": VALUE}, "judge_reward: consistency reads no grades; train judge with `proper`"),
         ({"feedback": PROPER}, "judge_reward: proper needs grades: only a judge of value gives"),
         ({"feedback": {"advantage": "gae"}}, "advantage: gae needs values: only a judge of value"),
+        (
+            {"feedback": {"advantage": "graph", "policy_reward": "judge"}},
+            "advantage: graph reads no scores: set policy_reward: outcome",
+        ),
+        (
+            {"feedback": {"advantage": "graph", "policy_lambda_control": "adaptive"}},
+            "advantage: graph reads no scores",
+        ),
         (
             {"judge": {"train": False}, "feedback": {"judge_reward": "replays"}},
             "judge_reward: replays needs a judge that learns: leave it out",

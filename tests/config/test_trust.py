@@ -24,12 +24,12 @@ TOUCH = {"name": "subprocess:run", "options": {"args": ["touch", "PWNED"]}}
 EVIL = "from pathlib import Path\nPath('PWNED').touch()\n"
 OWN = """
 from pathlib import Path
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 Path('PWNED').touch()
-class Mine(TextDomain): ...
+class Mine(TextRollouts): ...
 def unannotated(args=()): Path('CALLED').touch()
-def annotated() -> TextDomain: return Mine()
-def liar() -> TextDomain: return 3
+def annotated() -> TextRollouts: return Mine()
+def liar() -> TextRollouts: return 3
 numbers = [1, 2]
 """
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from helpers.scripted import rejected
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 
 
 def test_a_text_domains_critic_reads_why_steps_were_rejected() -> None:
-    [message] = TextDomain().critic_prompt(
+    [message] = TextRollouts().critic_prompt(
         rejected("That is\nno button.", "That is no button."), [1]
     )
     assert "condemned: 2.\nOf step 2: That is no button.\nSay why" in message.content
@@ -15,5 +15,5 @@ def test_a_text_domains_critic_reads_why_steps_were_rejected() -> None:
 
 def test_a_text_domains_critic_is_as_it_was_where_judges_gave_no_reasons() -> None:
     for failed in (rejected(), rejected("", " ")):
-        [message] = TextDomain().critic_prompt(failed, [1])
+        [message] = TextRollouts().critic_prompt(failed, [1])
         assert message.content.endswith("condemned: 2. Say why it failed in two short sentences.")

@@ -10,10 +10,10 @@ import pytest
 from rlanything import plugins
 from rlanything.domains.base import DomainError
 from rlanything.domains.registry import load_domain
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 
 
-class Plain(TextDomain):
+class Plain(TextRollouts):
     def __init__(self, size: int = 3, colour: str = "red") -> None:
         if size < 0:
             raise DomainError("size must not be negative: use 0 or more")

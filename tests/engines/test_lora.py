@@ -15,7 +15,7 @@ from helpers.tiny import plain_logits, sample_of, tiny_model
 from rlanything.config.recipe import load_recipe
 from rlanything.config.roles import LoraSettings, TrainedRoleConfig
 from rlanything.engines.base import ModelError
-from rlanything.engines.hf.lora import adapter_rank, adapters_of, add_adapters, frozen_weights
+from rlanything.engines.hf.lora import add_adapters
 from rlanything.engines.hf.model import LanguageModel, has_adapters, load_model
 from rlanything.learning.learner import Learner
 from rlanything.progress import Progress
@@ -119,26 +119,3 @@ def test_a_run_with_adapters_resumes_as_the_run_it_was(tmp_path: Path) -> None:
     Trainer.resume(parted, overrides=["loop.iterations=3"], progress=QUIET).train()
     assert adapters(whole).keys() == {"policy", "judge"}
     assert adapters(parted) == adapters(whole)
-
-
-def test_weights_and_adapters_apart_are_the_model_together(model: LanguageModel) -> None:
-    names = set(model.network.state_dict())
-    add_adapters(model, LoraSettings(rank=4), seed=1)
-    trained(model)
-    frozen, adapters = frozen_weights(model.network), adapters_of(model.network)
-    assert set(frozen) == names
-    assert adapter_rank(model.network) == 4
-    plain = tiny_model(1)
-    plain.network.load_state_dict(frozen)
-    assert not torch.allclose(plain_logits(plain, IDS), plain_logits(model, IDS), atol=1e-3)
-    with adapters.folder() as folder:
-        plain.network.load_adapter(str(folder))
-    torch.testing.assert_close(plain_logits(plain, IDS), plain_logits(model, IDS), rtol=0, atol=0)
-
-
-def test_weights_of_a_model_without_adapters_are_the_weights_themselves(
-    model: LanguageModel,
-) -> None:
-    assert adapter_rank(model.network) is None
-    for name, tensor in frozen_weights(model.network).items():
-        assert tensor.data_ptr() == model.network.state_dict()[name].data_ptr()

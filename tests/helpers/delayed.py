@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlanything.domains.base import Observation, StepResult
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 from rlanything.records import Task
 from rlanything.rollout.episodes import Agent, RolloutRequest, Rollouts, rollout
 from rlanything.rollout.workers import EnvironmentPool
 
 
-class Delayed(TextDomain):
+class Delayed(TextRollouts):
     """Episodes of four steps, some of which take their time: `delays[step]` seconds, the third one
     until the file `waits_for` exists."""
 

@@ -18,7 +18,7 @@ from helpers.malformed import (
 )
 from helpers.scripted import Counting
 from rlanything.domains.base import Observation, StepResult
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 from rlanything.records import Task
 from rlanything.roles.chat_template import without_scores
 from rlanything.roles.judges.scores import parse_score
@@ -31,7 +31,7 @@ class Room:
     """A game that waits for its first action."""
 
     def step(self, response: str) -> StepResult:
-        action = TextDomain.action_in(response)
+        action = TextRollouts.action_in(response)
         return StepResult(Observation("?", ACTIONS), action, action in ACTIONS, None)
 
 
@@ -66,7 +66,7 @@ def test_none_is_an_action_that_can_be_played(malformed: list[str]) -> None:
 
 
 def test_none_is_a_task_and_the_reason_is_the_only_error(malformed: list[str]) -> None:
-    for domain in (Counting(), TextDomain()):
+    for domain in (Counting(), TextRollouts()):
         check_none_is_a_task(domain, ROOT, malformed)
 
 
@@ -84,7 +84,7 @@ def test_an_adapter_that_gets_only_such_answers_and_critics_proposes_nothing(
 
 
 def test_no_forged_score_reaches_a_judge(frozen_model, malformed: list[str]) -> None:
-    check_no_forged_score_reaches_a_judge(frozen_model, TextDomain(), ROOT, malformed)
+    check_no_forged_score_reaches_a_judge(frozen_model, TextRollouts(), ROOT, malformed)
 
 
 def test_no_parser_takes_the_square_of_a_megabyte() -> None:

@@ -18,7 +18,7 @@ from helpers import agents
 from helpers.delayed import delayed, spoken
 from rlanything.domains.base import DomainError, Episode, EpisodeError, Observation, StepResult
 from rlanything.domains.requests import ModelRequest, RequestsRefused
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 from rlanything.records import Completion, Task
 from rlanything.rollout.episodes import (
     RecordedAgent,
@@ -29,10 +29,10 @@ from rlanything.rollout.episodes import (
 )
 from rlanything.rollout.workers import EnvironmentPool
 
-MASKED = "masked, because the environment failed through no doing of the policy's"
+MASKED = "masked, because the environment failed and not the policy"
 
 
-class Obedient(TextDomain):
+class Obedient(TextRollouts):
     """Episodes whose responses decide how the environment fails."""
 
     def environment(self) -> ObedientEnvironment:
@@ -188,7 +188,7 @@ def test_what_could_not_be_played_is_said_with_the_commonest_reason() -> None:
     assert faults([], []) == []
 
 
-class Gymnast(TextDomain):
+class Gymnast(TextRollouts):
     """Answers as another library would have it."""
 
     def environment(self) -> Any:

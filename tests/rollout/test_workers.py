@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlanything.domains.base import DomainError, EpisodeError, Observation, StepResult
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 
@@ -70,7 +70,7 @@ class ToyEnvironment:
             Path(mark).touch()
 
 
-class Toy(TextDomain):
+class Toy(TextRollouts):
     def __init__(self, greeting: str = "hello") -> None:
         self.greeting = greeting
 

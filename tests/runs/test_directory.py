@@ -31,7 +31,6 @@ from rlanything.runs.paths import NAMES, RunDirectoryError
 from rlanything.runs.recovery import last_position, recover
 from rlanything.runs.report.writing import write_report
 from rlanything.runs.store.database import StoreError
-from rlanything.runs.store.records import recorded_trajectories
 from rlanything.runs.store.store import Store
 from rlanything.runs.trainer import Trainer
 
@@ -375,11 +374,6 @@ def episodes_judged(run: Path) -> object:
         return store.judge_eval_episodes(), store.judge_eval_labels()
 
 
-def trajectories_of(run: Path) -> object:
-    with closing(Store(run / "run.sqlite")) as store:
-        return recorded_trajectories(store, 1)
-
-
 @pytest.mark.parametrize(
     ("statement", "use"),
     [
@@ -389,7 +383,6 @@ def trajectories_of(run: Path) -> object:
         ("UPDATE run SET value = '[1' WHERE key = 'recipe'", lambda run: open_run(run).recipe),
         ("INSERT INTO judge_eval_episodes VALUES (0, '{}', '[1]')", episodes_judged),
         ("INSERT INTO judge_eval_episodes VALUES (0, '[', NULL)", episodes_judged),
-        ("UPDATE tasks SET data = '{'", trajectories_of),
         ("INSERT OR REPLACE INTO run VALUES ('begun', 'once')", day_begun),
         ("DELETE FROM run WHERE key = 'begun'", day_begun),
         (

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.playable import games
 from rlanything.domains.base import EpisodeError, Observation, StepResult
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything_alfworld.commands import ACTION_MARKER, find_action
@@ -28,7 +28,7 @@ def task_of(game: Game, task_id: str = "t") -> Task:
     return Task(task_id, game.instruction, game.goal.kind, data)
 
 
-class Games(TextDomain):
+class Games(TextRollouts):
     """As much of a domain as the pool needs."""
 
     def environment(self) -> AlfWorldEnvironment:

@@ -23,7 +23,7 @@ from helpers.malformed import (
     reassembling,
 )
 from rlanything.domains.base import InvalidTask
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 from rlanything.records import Task
 from rlanything.roles.chat_template import without_scores
 from rlanything_alfworld.commands import find_action
@@ -114,7 +114,7 @@ def test_valid_answers_of_the_same_make_are_read(stage: Stage) -> None:
     check_valid_scores_are_read()
     for action in stage.actions:
         response = f"{PROSE[4]}> what? >  \n {action} \r\n{PROSE[2]}"
-        assert find_action(response) == TextDomain.action_in(response) == action
+        assert find_action(response) == TextRollouts.action_in(response) == action
     for thing, place in stage.goals:
         for answer in (
             f"object: {thing} place: {place}",
@@ -136,7 +136,7 @@ def test_none_is_an_action_that_can_be_played(stage: Stage, malformed: list[str]
     before = stage.environment.reset(stage.root)
     for answer in malformed:
         action = find_action(answer)
-        assert action == TextDomain.action_in(answer)
+        assert action == TextRollouts.action_in(answer)
         assert action is None or action.strip(" \t\r\n") == action != ""
         result = stage.environment.step(answer)
         assert (result.valid, result.outcome, result.action) == (False, None, action), answer[:200]
@@ -146,7 +146,7 @@ def test_none_is_an_action_that_can_be_played(stage: Stage, malformed: list[str]
 def test_none_is_a_task_and_the_reason_is_the_only_error(
     stage: Stage, malformed: list[str]
 ) -> None:
-    for domain in (stage.domain, TextDomain()):
+    for domain in (stage.domain, TextRollouts()):
         check_none_is_a_task(domain, stage.root, malformed)
 
 
@@ -172,7 +172,7 @@ def test_no_parser_takes_the_square_of_a_megabyte(stage: Stage) -> None:
 
     stage.environment.reset(stage.root)
     check_a_megabyte_is_read_fast(
-        lambda answer: TextDomain.action_in(answer) in stage.actions,
+        lambda answer: TextRollouts.action_in(answer) in stage.actions,
         lambda answer: stage.environment.step(answer).valid,
         candidate,
     )

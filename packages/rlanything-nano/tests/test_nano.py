@@ -18,7 +18,7 @@ from rich.console import Console
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 from rlanything.domains.base import DomainError
-from rlanything.domains.text import TextDomain
+from rlanything.domains.text import TextRollouts
 from rlanything.engines import shipped
 from rlanything.engines.hf.model import LanguageModel, load_model
 from rlanything.engines.images import noise_png
@@ -170,7 +170,7 @@ def test_the_plan_of_a_teacher_is_that_of_the_shipped_models(domain: str, name: 
     assert list(written)[:2] == ["seed", "domain"]
 
 
-class Mistaught(TextDomain):
+class Mistaught(TextRollouts):
     @staticmethod
     def nano_teacher() -> object:
         return "me"

@@ -10,7 +10,7 @@ to an advantage for each answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Annotated, Literal, TypeAlias
@@ -51,8 +51,6 @@ class RewardInputs:
 
 JudgeAdvantages: TypeAlias = Sequence[Sequence[Floats]]
 """[G][steps] arrays [m]."""
-Reward: TypeAlias = Callable[[RewardInputs], JudgeAdvantages]
-"""A reward with its options."""
 
 
 class ConsistencyOptions(Options):

@@ -38,16 +38,13 @@ class ClusterConfig(ConfigSection):
     iteration is repeated."""
 
     @model_validator(mode="after")
-    def _seats_to_offload(self) -> ClusterConfig:
-        if self.offload and self.seats == 1:
-            raise ValueError("offload: only learners on several seats can offload; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _machines_of_ray(self) -> ClusterConfig:
+    def _of_several_seats_or_ray(self) -> ClusterConfig:
         for name in ("per_machine", "ports"):
             if getattr(self, name) is not None and self.launcher == "local":
                 raise ValueError(f"{name} belongs to launcher: ray; leave it out")
+        for name in ("offload", "per_machine", "ports"):
+            if getattr(self, name) and self.seats == 1:
+                raise ValueError(f"{name} belongs to several seats; leave it out, or raise seats")
         if self.ports is not None and self.ports[0] > self.ports[1]:
             raise ValueError("ports: the first is above the last; swap them")
         return self

@@ -37,7 +37,7 @@ class EngineSetting:
     """The settings of a role that its engine needs, in addition to the engine's own."""
 
     role: str
-    """The role it serves (`policy`, `judge`, ...), for messages."""
+    """Key of the role it serves (`policy`, `roles.critic`, ...), for messages."""
     model: str
     """The model as named in the recipe."""
     dtype: str

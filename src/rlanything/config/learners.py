@@ -18,7 +18,7 @@ class LearnerConfig(ConfigSection):
     `name: module:Class` in a recipe."""
 
     continuous_batching: ClassVar[bool] = False
-    """As of an engine."""
+    """As `EngineConfig.continuous_batching`."""
 
     name: str
     """A registered learner (`tinker`) or `module:Class`."""

@@ -69,7 +69,9 @@ from rlanything.files import read_plain
 MOST_BYTES = 1 << 20
 """Largest file of a recipe."""
 ROLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-METRICS_OF_NO_ROLE = ("evaluation", "rollouts", "seconds", "tasks")
+METRICS_OF_NO_ROLE = (
+    *("evaluation", "labeller", "memory", "replays", "rollouts", "seconds", "tasks"),
+)
 """First parts of metric names that belong to no role; a role's metrics begin with its name."""
 
 
@@ -122,7 +124,7 @@ class Recipe(ConfigSection):
             raise ValueError(f"{both[0]} and roles.{both[0]} are the same role: keep one of them")
         short = {name: data[name] for name in SHORT_FORM if name in data}
         roles = {name: _doing(name, section) for name, section in {**short, **roles}.items()}
-        done = {_does(section) for section in roles.values()}
+        done = [_does(section) for section in roles.values()]
         for name, does in SHORT_FORM.items():
             if does not in done:
                 roles.setdefault(name, {"does": does})
@@ -146,7 +148,7 @@ class Recipe(ConfigSection):
             if not ROLE_NAME.fullmatch(name) or name in METRICS_OF_NO_ROLE:
                 raise ValueError(
                     f"roles.{visible(name)}: write a role's name in small letters, digits and _, "
-                    f"and choose another than {', '.join(METRICS_OF_NO_ROLE)}, as metrics begin"
+                    f"other than {', '.join(METRICS_OF_NO_ROLE)}, which metrics begin with"
                 )
         does = {name: role.does for name, role in self.roles.items()}
         names = [name for name in does if does[name] == "rewrites"]
@@ -164,9 +166,15 @@ class Recipe(ConfigSection):
 
     @model_validator(mode="after")
     def _machines_of_ray(self) -> Recipe:
-        if self.environment.per_machine is not None and self.cluster.launcher != "ray":
+        on_ray = self.cluster.launcher == "ray"
+        if self.environment.per_machine is not None and not on_ray:
             raise ValueError(
                 "environment.per_machine belongs to cluster.launcher: ray; use environment.workers"
+            )
+        if on_ray and self.cluster.seats == 1 and self.environment.per_machine is None:
+            raise ValueError(
+                "cluster.launcher: ray has nothing to place; raise cluster.seats, or set "
+                "environment.per_machine"
             )
         return self
 
@@ -498,9 +506,10 @@ def _put(data: dict[str, Any], key: str, value: object, shown: str) -> None:
 def _place(data: dict[str, Any], key: list[str]) -> list[str]:
     """Returns the path of a key in data, which may have a role in the short form or under
     `roles`, and `domains` as the options of one domain."""
-    if key[0] == "domains" and (data.get("domain") or {}).get("name") == SEVERAL:
+    domain, roles = data.get("domain"), data.get("roles")
+    if key[0] == "domains" and isinstance(domain, dict) and domain.get("name") == SEVERAL:
         return ["domain", "options", "worlds", *key[1:]]
-    if key[0] in SHORT_FORM and key[0] in (data.get("roles") or {}):
+    if key[0] in SHORT_FORM and isinstance(roles, dict) and key[0] in roles:
         return ["roles", *key]
     if key[0] == "roles" and key[1:2] and key[1] in SHORT_FORM and key[1] in data:
         return key[1:]

@@ -95,8 +95,9 @@ class RoleConfig(ConfigSection):
         self, role: str, threads: int, images: tuple[Path, ...] = ()
     ) -> EngineSetting:
         """Returns what the engine of this role must know besides its own settings."""
+        key = role if "." in role else role_key(role)
         return EngineSetting(
-            role, self.model, self.dtype, self.device, threads, self.timeout_seconds, images
+            key, self.model, self.dtype, self.device, threads, self.timeout_seconds, images
         )
 
     @property

@@ -73,7 +73,7 @@ def checked_task(place: str, task: object) -> Task:
     except UnicodeEncodeError:
         raise NoTask(
             f"{place}: id {task.id!r:.80} or kind {task.kind!r:.80} is no text that can be stored: "
-            "take the halves of surrogate pairs out of it"
+            "remove unpaired surrogates"
         ) from None
     try:
         return replace(task, data=json.loads(json.dumps(task.data)))

@@ -54,12 +54,6 @@ class TextDomain(Domain):
 
     action_marker = ">"
 
-    def tasks(self, split: str, count: int, seed: int) -> Sequence[Task]:
-        raise NotImplementedError("a TextDomain defines tasks(split, count, seed)")
-
-    def environment(self) -> Environment:
-        raise NotImplementedError("a TextDomain defines environment()")
-
     @classmethod
     def action_in(cls, response: str) -> str | None:
         """Returns the action in a response: the first non-blank line after the last marker; None

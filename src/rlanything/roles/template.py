@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -309,7 +310,8 @@ class ChatTemplate:
         with_calls = self._tried(self._turns(chat[:2]), tools, answering=False)
         without, _, after = self._tried(self._turns(plain), tools, answering=False).rpartition("§")
         # The turn's first mark may begin as other turns' does.
-        before = _A_BEGUN_MARK.sub("", without[: _shared(with_calls, without)])
+        shared = os.path.commonprefix([with_calls, without])  # noqa: RUF071 (texts, not paths)
+        before = _A_BEGUN_MARK.sub("", shared)
         return with_calls[len(before) :].removesuffix(after)
 
     def _tried(
@@ -387,12 +389,6 @@ class ChatTemplate:
         if self._special is None:
             return content
         return self._special.sub(lambda match: _torn(match[0]), content)
-
-
-def _shared(one: str, other: str) -> int:
-    """Returns the length of the common prefix."""
-    pairs = zip(one, other, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _renames(messages: Messages) -> bool:

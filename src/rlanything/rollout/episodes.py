@@ -92,7 +92,7 @@ def faults(failures: Sequence[EpisodeError], crashes: Sequence[EpisodeError]) ->
         ([error for error in failures if not error.masked], "could not be played"),
         (
             [error for error in failures if error.masked],
-            "masked, because the environment failed through no doing of the policy's",
+            "masked, because the environment failed and not the policy",
         ),
         (crashes, "lost where the environment failed at a response"),
     ):

@@ -360,8 +360,9 @@ def build_judge(
     sampling = Sampling(config.temperature, config.max_tokens)
     if config.by_model:
         if domain.capabilities.judge == "tests":
-            if config.values:
-                raise RecipeError(f"{key}.name: in this domain judges write tests: leave it out")
+            if config.values or config.score_first:
+                option = "name" if config.values else "score_first"
+                raise RecipeError(f"{key}.{option}: here judges write tests: leave it out")
             return UnitTestJudge(chat_model(), domain, sampling, samples)
         model = chat_model()
         _check_sight(key, model, domain)

@@ -100,7 +100,7 @@ def find_holder(directory: Path) -> Holder | None:
             pid, at_work = file.read(PID_DIGITS).strip(), not _try_lock(file, fcntl.LOCK_SH)
     except OSError:
         return None
-    return Holder(int(pid), at_work) if pid.isdigit() else None
+    return Holder(int(pid), at_work) if pid.isdecimal() else None
 
 
 def _open_lock(directory: Path, flags: int) -> IO[str]:
@@ -240,13 +240,10 @@ def served_again(directory: Path) -> str | None:
 
 
 def check_resumable(directory: Path) -> None:
-    """Raises what `check_run` raises, `RecipeError` for the directory of a served model, and
-    `StoreError` for a run of an older version."""
+    """Raises what `check_run` raises, and `RecipeError` for the directory of a served model."""
     check_run(directory)
     if again := served_again(directory):
         raise RecipeError(f"{directory} holds a served model: go on with `{again}`")
-    with closing(Store(directory / STORE)) as store:
-        store.check_writable()
 
 
 def explain(error: BaseException, directory: Path, recipe: Recipe) -> None:

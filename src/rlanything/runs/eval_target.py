@@ -18,6 +18,7 @@ from rich.table import Table
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe, override_keys
 from rlanything.config.roles import SHORT_FORM, role_key
+from rlanything.config.sections import LoopConfig
 from rlanything.config.shipped import domain_section, shipped_files
 from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain
@@ -66,11 +67,16 @@ EPISODES = 240
 _NOT_FOLLOWED = {
     "evaluation.episodes": "say --episodes",
     "evaluation.seed": "say --seed",
+    "seed": "say --seed",
     "evaluation.splits": "say --split",
     "evaluation.rollouts_per_task": "say --rollouts, or --select",
     "cluster": "models run in this process; leave it out",
     **dict.fromkeys(
-        ("curriculum", "tracker", "store", "checkpoints"),
+        (
+            *("run_dir", "feedback", "curriculum", "tracker", "store", "checkpoints"),
+            *(f"evaluation.{key}" for key in ("every", "judged_episodes", "labeller", "baseline")),
+            *(f"loop.{key}" for key in LoopConfig.model_fields if key != "max_steps"),
+        ),
         "an evaluation does not read it; leave it out",
     ),
 }
@@ -192,7 +198,7 @@ class EvalResult:
             lost, won = result.bounds
             table.caption = (
                 f"{len(result.unplayable)} more could not be played: success over all is "
-                f"{lost:.1%} if they had been lost, {won:.1%} if won; the intervals hold both"
+                f"{lost:.1%} if they had been lost, {won:.1%} if won; the intervals include both"
             )
         if result.mean_reward is not None:
             played, missing = len(result.trajectories), len(result.unplayable)
@@ -242,6 +248,8 @@ def _run_eval(args: EvalArgs, progress: Progress, images: Path) -> EvalResult:
     target = find_target(args.target)
     if args.accepted_of and args.split:
         raise RecipeError("--split: --accepted-of says which tasks are played; leave one out")
+    if args.role and not args.select:
+        raise RecipeError("--role: only --select asks a judge; leave it out")
     if args.select and args.rollouts > 1:
         raise RecipeError("--rollouts: --select says how many attempts there are; leave it out")
     recipe = _recipe(args, target)

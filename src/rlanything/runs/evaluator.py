@@ -60,9 +60,9 @@ class Evaluator:
             if shared:
                 self._progress.warn(
                     f"{len(shared)} of the {len(tasks)} held-out tasks of split {split!r} are "
-                    f"trained on, {min(shared)!r} for one: what it gains on them is no measure of "
-                    "others (give the split tasks that repeat neither id nor instruction and "
-                    "data of one that trains)"
+                    f"trained on, such as {min(shared)!r}: gains on them do not show "
+                    "generalization; give the split tasks that repeat neither id nor instruction "
+                    "and data of one that trains"
                 )
 
     def evaluate(

@@ -121,6 +121,10 @@ def check_values(recipe: Recipe) -> None:
         fault = f"loop.max_staleness: {reward} plays episodes again between rollouts: set 0"
     elif recipe.replays and len(recipe.players) > 1:
         fault = f"feedback.judge_reward: {reward} needs a single role that acts"
+    elif feedback.advantage.name == "graph" and (
+        feedback.policy_reward == "judge" or feedback.policy_lambda_control == "adaptive"
+    ):
+        fault = "feedback.advantage: graph reads no scores: set policy_reward: outcome"
     elif "values" in feedback.advantage.needs and {j.name for j in judges.values()} <= SCORING:
         fault = f"feedback.advantage: {feedback.advantage.name} needs values: {ONLY}"
     if fault:

@@ -344,7 +344,7 @@ def _policy_line(role: str, gain: Gain) -> str:
         return line
     before, after = gain.unplayable
     missing = f"{before} episodes before and {after} after could not be played"
-    return f"{line}; {missing}: the intervals hold what they might have been"
+    return f"{line}; {missing}: the intervals include both outcomes"
 
 
 def _judge_line(judge: str, gain: Gain, before: Numbers, after: Numbers) -> str:

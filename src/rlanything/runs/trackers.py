@@ -71,8 +71,8 @@ def tracking(
 
 def _failed(name: str, fault: Exception) -> str:
     return (
-        f"tracker.{name}: {one_line(str(fault)) or type(fault).__name__}; it is told no more until "
-        "the run is resumed (the run's own store and report have everything)"
+        f"tracker.{name}: {one_line(str(fault)) or type(fault).__name__}; it gets no more metrics "
+        "until the run is resumed (the run's own store and report have everything)"
     )
 
 

@@ -377,7 +377,7 @@ RULES: Mapping[str, Rule] = {
         _judge_unreadable,
         "many judgements hold no score",
         "have the {role}'s prompt end with the form of the answer, or take a {section}.model that "
-        "keeps to it; of answers that were cut off or withheld another warning speaks",
+        "keeps to it; answers that were cut off or withheld have a warning of their own",
         JUDGES,
     ),
     "foreign judge": Rule(

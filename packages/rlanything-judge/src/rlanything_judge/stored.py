@@ -28,11 +28,11 @@ from rlanything.roles.judges.unit_test import DETECT, UT
 from rlanything.runs.build import build_chat_model, build_judge, build_labeller
 from rlanything.runs.directory import check_run, day_begun
 from rlanything.runs.paths import IMAGES, RECIPE, STORE
-from rlanything.runs.store.records import recorded_labels, recorded_trajectories
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import percent
 from rlanything.runs.target import RecipeTarget, RunTarget, is_run, reject_mistyped
 from rlanything.seeds import derive
+from rlanything_judge.recorded import recorded_labels, recorded_trajectories
 from rlanything_judge.source import JudgeSource
 
 RECORDED, ORACLE = "recorded", "oracle"

@@ -22,10 +22,10 @@ from rlanything.engines.base import ModelError, OnSamples, PromptsTooLong, Reque
 from rlanything.engines.child import Child
 from rlanything.engines.deadline import GRACE_SECONDS, GenerationTimeout
 from rlanything.engines.hf.choices import ChoiceWalker, restricted_logprobs
-from rlanything.engines.hf.lora import adapter_rank, adapters_of, frozen_weights
 from rlanything.engines.hf.model import LanguageModel, has_adapters
 from rlanything.records import Completion
 from rlanything_vllm import worker
+from rlanything_vllm.adapters import adapter_rank, adapters_of, frozen_weights
 from rlanything_vllm.handover import free, put_weights
 from rlanything_vllm.prompts import SERVED
 from rlanything_vllm.worker import (

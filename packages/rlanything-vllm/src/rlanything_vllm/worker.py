@@ -18,8 +18,8 @@ from typing import Any, TypeAlias, get_args
 
 from rlanything.engines.base import Request, Sampling
 from rlanything.engines.channel import Channel
-from rlanything.engines.hf.lora import Adapters
 from rlanything.engines.hf.vision_spec import VisionSpec
+from rlanything_vllm.adapters import Adapters
 from rlanything_vllm.handover import Place, take_weights
 from rlanything_vllm.prompts import Prompts, register_image_processor, vision_settings
 

@@ -4,47 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from rlanything.config.roles import LoraSettings
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.model import LanguageModel, has_adapters
 from rlanything.engines.hf.vision_tower import tower_weights
-
-
-@dataclass(frozen=True, slots=True)
-class Adapters:
-    """Adapters without their base model, in peft's format."""
-
-    config: str
-    """Rank, scale and layers, as JSON."""
-    tensors: bytes
-    """A safetensors file."""
-
-    @contextmanager
-    def folder(self) -> Iterator[Path]:
-        """Yields a folder in peft's format. The tensors are in anonymous memory, not on disk."""
-        memory = os.memfd_create("adapters")
-        with tempfile.TemporaryDirectory() as name, open(memory, "wb") as file:
-            file.write(self.tensors)
-            file.flush()
-            folder = Path(name)
-            (folder / "adapter_config.json").write_text(self.config, encoding="utf-8")
-            place = Path(f"/proc/{os.getpid()}/fd/{memory}")
-            (folder / "adapter_model.safetensors").symlink_to(place)
-            yield folder
 
 
 def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> None:
@@ -54,7 +24,7 @@ def add_adapters(model: LanguageModel, settings: LoraSettings, seed: int) -> Non
     A model from a checkpoint keeps its adapters. Raises `ModelError` if these have another size, if
     peft is missing, or if no layer has a name in `targets`."""
     if has_adapters(model.network):
-        own = _own_config(model.network)
+        own = own_config(model.network)
         if (own.r, own.lora_alpha) != (settings.rank, settings.alpha):
             raise ModelError(
                 f"model {model.name!r} has adapters of rank {own.r} and alpha {own.lora_alpha}, "
@@ -122,38 +92,8 @@ def _outside_text(network: Any) -> str | None:
     return rf"(?!{re.escape(name)}\.).*"
 
 
-def frozen_weights(network: PreTrainedModel) -> dict[str, Tensor]:
-    """Returns all weights but adapters, with the names of a network without adapters."""
-    return {
-        name.replace(".base_layer.", "."): tensor
-        for name, tensor in network.state_dict().items()
-        if ".lora_" not in name
-    }
-
-
-def adapter_rank(network: PreTrainedModel) -> int | None:
-    """Returns the rank of a network's largest adapter; None: it has none."""
-    if not has_adapters(network):
-        return None
-    config = _own_config(network)
-    return max(config.r, *config.rank_pattern.values(), 0)
-
-
-def _own_config(network: PreTrainedModel) -> Any:
+def own_config(network: PreTrainedModel) -> Any:
     """Returns peft's configuration of a network's adapters."""
     [active] = network.active_adapters()
     configs: Any = network.peft_config
     return configs[active]
-
-
-def adapters_of(network: PreTrainedModel) -> Adapters:
-    """Returns a network's adapters, in peft's format."""
-    [active] = network.active_adapters()
-    tensors = {
-        # Readers of peft's format expect this prefix.
-        f"base_model.model.{name}": tensor.contiguous()
-        for name, tensor in network.get_adapter_state_dict(active).items()
-    }
-    # Layer names are a set, which JSON lacks.
-    config = _own_config(network).to_dict()
-    return Adapters(json.dumps(config, default=sorted), safetensors.torch.save(tensors))

@@ -102,8 +102,6 @@ class FunctionJudge(StepJudge):
     The function returns +1 or -1, 0 for no verdict, or a pair of score and reason, which the report
     shows. It must be deterministic: a resumed run calls it again."""
 
-    samples = 1
-
     def __init__(self, function: ScoreFunction) -> None:
         """Raises `JudgeError` if the function is not callable."""
         if not callable(function):

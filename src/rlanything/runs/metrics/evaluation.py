@@ -15,8 +15,8 @@ from rlanything.runs.results import EvaluationRecord, Numbers
         "evaluation/SPLIT/success": ("share", "held-out episodes that were won"),
         "evaluation/SPLIT/unplayable": (
             "episodes",
-            "those that could not be played to their end, through no doing of the policy's (not "
-            "begun, or masked); this and the next two only where there are any",
+            "those that could not be played to their end, not because of the policy (not begun, or "
+            "masked); this and the next two only where there are any",
         ),
         "evaluation/SPLIT/success_if_lost": ("share", "success if those had all been lost"),
         "evaluation/SPLIT/success_if_won": ("share", "if they had all been won"),

@@ -110,8 +110,8 @@ BY_WORLD = (
         ),
         "rollouts/failures": (
             "episodes",
-            "rollouts that could not be played to their end, through no doing of the policy's (a "
-            "task that cannot be loaded, a server that is gone)",
+            "rollouts that could not be played to their end, not because of the policy (a task "
+            "that cannot be loaded, a server that is gone)",
         ),
         "rollouts/masked": (
             "episodes",
@@ -390,7 +390,7 @@ def updates(record: IterationRecord) -> Numbers:
         ),
         "memory/peak": ("GiB", "largest resident memory of the run's own process so far"),
     },
-    "A role speaks in one phase: the policy in the rollouts, judges in the judgements, the\n"
+    "Each role generates in one phase: the policy in the rollouts, judges in the judgements, the\n"
     "adapter in the proposals.",
 )
 def costs(record: IterationRecord) -> Numbers:

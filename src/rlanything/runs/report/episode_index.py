@@ -21,7 +21,7 @@ from rlanything.algorithm.feedback import (
 from rlanything.engines.images import IMAGE_NAME
 from rlanything.runs.paths import IMAGES, run_path
 from rlanything.runs.report.history import Episode
-from rlanything.runs.report.pointing import pointed_at
+from rlanything.runs.report.pointing import Units, pointed_at
 from rlanything.runs.report.sampling import Shown
 from rlanything.runs.store.store import Store
 
@@ -82,10 +82,10 @@ def index_episodes(
     shown: Sequence[Shown],
     rewards: Rewards,
     pages: Pages,
-    units: tuple[int, int] | None,
+    units: Units,
 ) -> dict[str, Any]:
-    """Adds a chunk for each shown rollout group; `units`: as for `pointed_at`. Returns the
-    tasks, each once, and a row for each episode; columns as in `columns`."""
+    """Adds a chunk for each shown rollout group. Returns the tasks, each once, and a row for each
+    episode; columns as in `columns`."""
     groups: dict[tuple[int, str], list[Shown]] = defaultdict(list)
     for pick in shown:
         groups[pick.episode.iteration, pick.episode.task].append(pick)
@@ -99,10 +99,13 @@ def index_episodes(
             iteration,
             task,
         )
-        read = [_episode(store, pick.episode, rewards, measured, shared) for pick in members]
+        with store.understanding():
+            read = [_episode(store, pick.episode, rewards, measured, shared) for pick in members]
+        world = task.partition("/")[0] if len(units) > 1 else next(iter(units))
         for step in (step for episode in read for step in episode["steps"]):
             action = step["action"] if step["valid"] else None
-            step["points"] = pointed_at(action, directory, _known_name(step["image"]), units)
+            image = _known_name(step["image"])
+            step["points"] = pointed_at(action, directory, image, units.get(world))
         chunk = pages.add(read)
         for place, pick in enumerate(members):
             e = pick.episode

@@ -12,7 +12,7 @@ from rlanything.runs.lineage import read_lineage
 from rlanything.runs.metrics.measuring import find_metric
 from rlanything.runs.report.episode_index import Pages, Rewards, index_episodes
 from rlanything.runs.report.facts import Reader
-from rlanything.runs.report.pointing import pointer_size
+from rlanything.runs.report.pointing import Units, pointer_size
 from rlanything.runs.report.sampling import Shown, choose, reasons, size_of
 from rlanything.runs.summary import paired
 
@@ -74,7 +74,7 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
     changed.sort(key=lambda slot: (-_accepted(slot), -slot["history"][-1]["iteration"]))
     lineage = pages.add([_without_data(slot) for slot in changed[:LINEAGES]])
-    units = pointer_size(str(facts["domain"]))
+    units = {name: pointer_size(name) for name in str(facts["domain"]).split(" + ")}
     shown = _fitting(reader, rewards, budget, units)
     return {
         **facts,
@@ -95,9 +95,7 @@ def _without_data(slot: dict[str, Any]) -> dict[str, Any]:
     return {**shown, "history": events}
 
 
-def _fitting(
-    reader: Reader, rewards: Rewards, budget: int, units: tuple[int, int] | None
-) -> tuple[Shown, ...]:
+def _fitting(reader: Reader, rewards: Rewards, budget: int, units: Units) -> tuple[Shown, ...]:
     """Returns episodes that take about `budget` bytes in the page.
 
     On a page the episodes of a group are compressed together, better than in the store; the ratio

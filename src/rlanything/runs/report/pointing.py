@@ -18,6 +18,8 @@ from rlanything.runs.paths import IMAGES, run_path
 MOST_POINTS = 20
 """Largest number of points per action; code may name any number."""
 _HEADER = 32
+Units = Mapping[str, tuple[int, int] | None]
+"""Result of `pointer_size` of each world; several worlds' tasks begin with the world's label."""
 _WORDS = re.compile(r"click (\d{1,4}) (\d{1,4})")
 _NUMBER = r"(\d{1,5}(?:\.\d{1,3})?)"
 _CALL = re.compile(

@@ -68,11 +68,6 @@ class Database:
         with self._in_plain_words():
             return self._connection.execute(sql, values).fetchall()
 
-    def run_script(self, script: str) -> None:
-        """Runs statements that change nothing in the file."""
-        with self._in_plain_words():
-            self._connection.executescript(script)
-
     def read_all(self, sql: str) -> None:
         """Reads all rows of a query and discards them. Raises `StoreError` if one cannot be
         read."""

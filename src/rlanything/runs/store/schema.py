@@ -6,14 +6,12 @@ millions of judgements."""
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from contextlib import closing
 from functools import cache
 
 SCHEMA_VERSION = 8
-"""Version of the schema; raise it with every change of `TABLES`, and add the previous version to
-`OLDER`."""
+"""Version of the schema; raise it with every change of `TABLES`."""
 
 TABLES = """
 CREATE TABLE run (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -94,42 +92,6 @@ CREATE TABLE judge_eval_counts (
 CREATE TABLE judge_eval_episodes (number INTEGER PRIMARY KEY, episode TEXT NOT NULL, labels TEXT);
 """
 
-OLDER = {
-    7: (
-        """
-CREATE TABLE steps (
-  trajectory INTEGER NOT NULL REFERENCES trajectories ON DELETE CASCADE, step INTEGER NOT NULL,
-  action TEXT, valid INTEGER NOT NULL, label INTEGER, advantage REAL, image TEXT,
-  next_image TEXT, PRIMARY KEY (trajectory, step)) WITHOUT ROWID;
-CREATE TABLE judgements (
-  trajectory INTEGER NOT NULL, step INTEGER NOT NULL, judgement INTEGER NOT NULL,
-  score INTEGER NOT NULL, advantage REAL, PRIMARY KEY (trajectory, step, judgement),
-  FOREIGN KEY (trajectory, step) REFERENCES steps ON DELETE CASCADE) WITHOUT ROWID;
-CREATE VIEW samples (iteration, role, source, advantage) AS
-  SELECT iteration, 'policy', id || '/' || step, advantage
-    FROM steps JOIN trajectories ON number = trajectory WHERE advantage IS NOT NULL
-  UNION ALL
-  SELECT iteration, 'judge', id || '/' || step || '/' || judgement, advantage
-    FROM judgements JOIN trajectories ON number = trajectory WHERE advantage IS NOT NULL;
-CREATE TABLE judge_eval_counts (
-  iteration INTEGER NOT NULL, item TEXT NOT NULL, measure TEXT NOT NULL,
-  hits INTEGER NOT NULL, total INTEGER NOT NULL,
-  PRIMARY KEY (iteration, item, measure)) WITHOUT ROWID;
-""",
-        """
-CREATE TEMP VIEW steps AS
-  SELECT trajectory, step, 'policy' AS role, action, valid, label, advantage, image, next_image
-    FROM main.steps;
-CREATE TEMP VIEW judgements AS
-  SELECT trajectory, step, judgement, 'judge' AS role, score, advantage FROM main.judgements;
-CREATE TEMP VIEW judge_eval_counts AS
-  SELECT iteration, 'judge' AS role, item, measure, hits, total FROM main.judge_eval_counts;
-""",
-    )
-}
-"""Tables of older stores that differ from those above, and the views that present them as this
-version, by version."""
-
 IN_SCHEMA = (
     "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_stat%' ESCAPE '\\'"
 )
@@ -171,18 +133,12 @@ def strange_values() -> dict[str, dict[str, str]]:
 
 
 @cache
-def expected_schema(version: int) -> frozenset[tuple[str, str, str | None]]:
-    """Returns the rows of `IN_SCHEMA` in a store of a version."""
-    others = _statements(OLDER[version][0]) if version in OLDER else {}
+def expected_schema() -> frozenset[tuple[str, str, str | None]]:
+    """Returns the rows of `IN_SCHEMA` in a new store."""
     with closing(sqlite3.connect(":memory:")) as db:
-        for statement in (_statements(TABLES) | others).values():
+        for statement in TABLES.split(";"):
             db.execute(statement)
         return frozenset(db.execute(IN_SCHEMA))
-
-
-def _statements(script: str) -> dict[str, str]:
-    """Returns the statements of a script by the name of the object that each creates."""
-    return {match[1]: match[0] for match in re.finditer(r"CREATE \w+ (\w+)[^;]*", script)}
 
 
 BY_ITERATION = (

@@ -6,7 +6,6 @@ with tokens and log-probs, for as long as the recipe keeps them."""
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing
@@ -27,7 +26,6 @@ from rlanything.runs.store.schema import (
     BY_ITERATION,
     CONTENT,
     IN_SCHEMA,
-    OLDER,
     SCHEMA_VERSION,
     TABLES,
     expected_schema,
@@ -46,51 +44,31 @@ class Store:
     the file, the disk or another process prevents it."""
 
     def __init__(self, path: Path, read_only: bool = False) -> None:
-        """Opens a store; older versions in `OLDER` are presented as this version. `read_only`: it
-        cannot be written through this object, and no file of the run changes.
+        """`read_only`: it cannot be written through this object, and no file of the run changes.
 
-        Raises `StoreError` if there is none, its version cannot be read, or its schema is not that
-        version's; `RunDirectoryError` if the run directory has links in it."""
+        Raises `StoreError` if there is none, or its schema is another version's or no run's;
+        `RunDirectoryError` if the run directory has links in it."""
         if not path.is_file():
             raise StoreError(f"{path.parent} is not a run directory: it has no {path.name}")
         reject_links(path.parent)
         journal = path.with_name(f"{path.name}-journal")
         if journal.exists():  # SQLite deletes the file it names when it opens the store
-            raise StoreError(f"{journal} is nothing that a run leaves: delete it")
+            raise StoreError(f"{journal} is not a file of a run: delete it")
         self._db = Database(path, read_only)
-        self._version: int = self.query("PRAGMA user_version")[0][0]
-        if self._version not in (SCHEMA_VERSION, *OLDER):
+        version: int = self.query("PRAGMA user_version")[0][0]
+        if version != SCHEMA_VERSION:
             self.close()
-            readable = ", ".join(map(str, (*OLDER, SCHEMA_VERSION)))
             raise StoreError(
-                f"{path} has schema {self._version}, this version reads {readable}: "
+                f"{path} has schema {version}, this version reads {SCHEMA_VERSION}: "
                 "open it with the version of rlanything that wrote it"
             )
         # A view in place of a table, a trigger or a computed column would run as part of a query.
-        if others := expected_schema(self._version) ^ frozenset(self.query(IN_SCHEMA)):
+        if others := expected_schema() ^ frozenset(self.query(IN_SCHEMA)):
             self.close()
             names = ", ".join(sorted({visible(name) for _, name, _ in others}))
             raise StoreError(
                 f"{path}: not the tables that a run makes ({names:.80}); restore a copy"
             )
-        if self._version in OLDER:
-            self._db.run_script(OLDER[self._version][1])
-
-    def check_writable(self) -> None:
-        """Raises `StoreError` for a store of an older version, which is read-only."""
-        if self._version != SCHEMA_VERSION:
-            version = self.fact("version")
-            written = "?" if version is None else visible(version)
-            raise StoreError(
-                f"{self._db.path} has schema {self._version} (rlanything "
-                f"{written}), which this version reads but does not write: resume it with the "
-                "version that wrote it, or train again in another directory"
-            )
-
-    def _writing(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Returns a transaction. Raises `StoreError` for a store of an older version."""
-        self.check_writable()
-        return self._db.transaction()
 
     def check_values(self) -> None:
         """Raises `StoreError` for values that no run writes, such as a text in a number column.
@@ -145,7 +123,7 @@ class Store:
 
     def describe(self, facts: Mapping[str, str | None]) -> None:
         """Writes facts about the run as a whole, in one transaction; None removes a fact."""
-        with self._writing() as db:
+        with self._db.transaction() as db:
             for key, value in facts.items():
                 if value is None:
                     db.execute("DELETE FROM run WHERE key = ?", (key,))
@@ -157,23 +135,23 @@ class Store:
 
         Raises ValueError for a sample of another iteration, or whose tokens are not the sampled
         ones."""
-        with self._writing() as db:
+        with self._db.transaction() as db:
             write_iteration(db, record)
 
     def record_checkpoint(self, iteration: int, name: str) -> None:
         """Writes the name of an iteration's complete checkpoint."""
-        with self._writing() as db:
+        with self._db.transaction() as db:
             db.execute("UPDATE iterations SET checkpoint=? WHERE iteration=?", (name, iteration))
 
     def record_evaluation(self, record: EvaluationRecord) -> None:
         """Writes an evaluation of policy and judge in one transaction."""
-        with self._writing() as db:
+        with self._db.transaction() as db:
             write_evaluation(db, record)
 
     def take_beginning(self, other: Store) -> None:
         """Copies the evaluation before training from another run's store, and the episodes of its
         judge evaluation, in one transaction."""
-        with self._writing() as db:
+        with self._db.transaction() as db:
             for table in ("evaluations", "judge_eval_counts", "metrics", "judge_eval_episodes"):
                 where = "" if table == "judge_eval_episodes" else " WHERE iteration = 0"
                 rows = other.query(f"SELECT * FROM {table}{where}")
@@ -192,7 +170,7 @@ class Store:
     def forget_after(self, iteration: int) -> None:
         """Deletes everything of later iterations, in one transaction. The pool knows the slots'
         earlier state: call `write_pool` with the checkpoint's pool next."""
-        with self._writing() as db:
+        with self._db.transaction() as db:
             for table in BY_ITERATION:
                 db.execute(f"DELETE FROM {table} WHERE iteration > ?", (iteration,))
 
@@ -201,7 +179,7 @@ class Store:
         newest = self.last_iteration()
         known = {slot.id for slot in pool.slots}
         known |= {event.task_id for slot in pool.slots for event in slot.history}
-        with self._writing() as db:
+        with self._db.transaction() as db:
             write_pool(db, pool, newest[0] if newest else 0)
             stale = [(task,) for (task,) in db.execute("SELECT id FROM tasks") if task not in known]
             db.executemany("DELETE FROM tasks WHERE id = ?", stale)
@@ -210,7 +188,7 @@ class Store:
         """Deletes texts, tokens and log-probs of iterations before this one. Outcomes, actions,
         scores, labels, advantages and metrics stay. The file does not shrink: new data reuse the
         space."""
-        with self._writing() as db:
+        with self._db.transaction() as db:
             db.execute(
                 "DELETE FROM transcripts WHERE trajectory IN"
                 " (SELECT number FROM trajectories WHERE iteration < ?)",
