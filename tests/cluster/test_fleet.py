@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -118,6 +119,20 @@ def test_loading_and_saving_have_a_time_limit_of_their_own(tmp_path: Path) -> No
     models.served(RoleSource("adapter", AdapterConfig(model="any")))
     assert seats.limits == [2, 2, 2, 2]
     assert trained.learner._seconds == 3
+
+
+def test_a_model_that_is_dropped_leaves_every_seat() -> None:
+    seats = Echoes()
+    SeatModels(seats, ClusterConfig(seats=2)).drop("evaluation.labeller")
+    assert {seat: call.arguments for seat, call in seats.asked[-1].items()} == {
+        0: ("evaluation.labeller",),
+        1: ("evaluation.labeller",),
+    }
+    seat = object.__new__(Seat)
+    seat._models = {"policy": Mock(), "evaluation.labeller": Mock()}
+    for _ in range(2):  # an endpoint's labeller was never there
+        seat.drop("evaluation.labeller")
+        assert list(seat._models) == ["policy"]
 
 
 def snapshot_on(seats: Echoes, folder: Path, load_seconds: float = 60) -> Callable[[], None]:

@@ -176,6 +176,10 @@ class SeatModels:
         engine = SeatsEngine(self._seats, source.name, source.role.timeout_seconds)
         return ServedOnSeats(text, engine)
 
+    def drop(self, role: str) -> None:
+        """Has every seat free its copy of a model."""
+        self._on_all(Call(Seat.drop, (role,)), self._config.load_seconds)
+
     def close(self) -> None:
         """Ends the seats."""
         self._seats.close()

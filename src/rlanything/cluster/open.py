@@ -61,6 +61,10 @@ class Models(Protocol):
 
     def trained(self, source: RoleSource) -> Trained: ...
     def served(self, source: RoleSource) -> Served: ...
+    def drop(self, role: str) -> None:
+        """Frees a model that only generates, after its user has dropped it."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -82,8 +86,11 @@ class InProcessModels:
         """Loads a model that only generates, here or at its own learner. Raises `ModelError`."""
         return _at_its_learner(source) or load_served(source, self._on_stage)
 
+    def drop(self, role: str) -> None:
+        """Does nothing: a model lives as long as its references."""
+
     def close(self) -> None:
-        """Does nothing: the models live as long as their references."""
+        """Does nothing, like `drop`."""
 
 
 def _at_its_learner(source: RoleSource) -> Trained | None:

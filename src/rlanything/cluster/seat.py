@@ -90,6 +90,10 @@ class Seat:
         self._models[source.name] = served = load_served(source, self._show)
         return served.model.text
 
+    def drop(self, role: str) -> None:
+        """Frees a model that only generates."""
+        self._models.pop(role, None)
+
     def load_shared(self, pickled: bytes, offload: bool) -> ModelText:
         """Loads this seat's shard of a model that learns, and a full copy for the engine.
 

@@ -96,7 +96,8 @@ class Evaluator:
         usage = components.pop_usage()
         if self.labeller is not None:
             usage |= self.labeller.pop_usage()
-            self.labeller = None  # frees its model, which is not needed again
+            self.labeller = None
+            components.models.drop("evaluation.labeller")  # it is not needed again
         return EvaluationRecord(
             number=iteration,
             evaluations=evaluations,
