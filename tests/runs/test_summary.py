@@ -74,8 +74,8 @@ def test_no_verdict_rests_on_episodes_that_could_not_be_played(tmp_path, better)
     before, after = (0, 28) if better else (28, 0)
     assert line.startswith("policy, in_domain: ")
     assert line.endswith(
-        f"; {before} episodes before and {after} after could not be played: the intervals hold what"
-        " they might have been"
+        f"; {before} episodes before and {after} after could not be played: the intervals include"
+        " both outcomes"
     )
     assert "100.0% [17.1, 100.0]" in line
     assert ("got worse" in line) is not better
