@@ -37,6 +37,7 @@ from rlanything.progress import Progress
 from rlanything.records import Completion, JudgedTrajectory, Trajectory
 from rlanything.roles.chat_model import ChatModel
 from rlanything.roles.judges.base import Judge, group_signals
+from rlanything.roles.judges.llm import ValueJudge
 from rlanything.roles.judges.oracle import OracleJudge
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.replays import Replayer, advantage
@@ -53,7 +54,7 @@ OUTCOME = OPEN.model_copy(update={"policy_reward": "outcome"})
 CHANGE = OPEN.model_copy(
     update={"advantage": AdvantageConfig(name="gae", options={"gae_lambda": 0.0})}
 )
-"""What a step changes of a judge's value; the last one takes the outcome."""
+"""How much a step changes the judge's value; for the last step, how far the outcome is from it."""
 GRADES = (11, 3, 2)
 """Numbers of grades that the answers of a judge of value are rounded to."""
 FINEST, COARSEST = (f", GAE, {grades} grades" for grades in (GRADES[0], GRADES[-1]))
@@ -159,16 +160,14 @@ def _signals(
     judges: dict[str, Judge] = {}
     if len(oracle_labels(domain, played[:1])):
         judges["oracle's labels"] = OracleJudge(domain, 1)
-    names = ("untrained judge", "trained judge")
-    valuing = names if recipes[0].judges[role].values else ()
-    for name, source in zip(names, recipes, strict=True):
+    for name, source in zip(("untrained judge", "trained judge"), recipes, strict=True):
         config = source.judges[role]
         judges[name] = build_judge(config, domain, partial(chat_model, config, role), role)
     for name, judge in judges.items():
         count = judge.samples * sum(len(one.steps) for one in played)
         with progress.phase(name, count, "judgements") as advance:
             judged = judge.judge(played, seed, advance)
-        if name in valuing:
+        if isinstance(judge, ValueJudge):
             gae = OPEN.model_copy(update={"advantage": recipes[0].feedback.advantage})
             found[f"{name}, change of value"] = _advantages(judged, CHANGE)
             for grades in GRADES:

@@ -77,6 +77,10 @@ def test_an_id_of_a_hub_a_shipped_model_and_a_shipped_recipe_are_taken_as_such(
         ("evaluation.seed=9", "evaluation.seed: say --seed"),
         ("seed=9", "seed: say --seed"),
         ("evaluation.every=2", "evaluation.every: an evaluation does not read it; leave it out"),
+        (
+            "evaluation.labeller.model=x",
+            "evaluation.labeller.model: an evaluation does not read it",
+        ),
         ("loop.tasks=9", "loop.tasks: an evaluation does not read it; leave it out"),
         ("feedback.policy_lambda=2", "feedback.policy_lambda: an evaluation does not read it"),
         ("policy.temperature=0.3", "policy.temperature: say --temperature"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -90,6 +91,13 @@ def test_fewer_tasks_than_an_iteration_plays_are_refused_before_anything_is_play
     scarce = SimpleNamespace(tasks=lambda split, count, seed: few[:count])
     with pytest.raises(RecipeError, match=r"loop\.tasks_per_iteration: \d+, but guess:Guess has"):
         new_pool(recipe, cast(Domain, scarce))
+
+
+def test_a_score_first_is_refused_where_the_judge_writes_tests() -> None:
+    recipe = load_recipe(GUESS, ["judge.score_first=true"])
+    domain = load_domain("helpers.at_least:AtLeast", {})
+    with pytest.raises(RecipeError, match=r"judge\.score_first: here judges write tests"):
+        build_judge(recipe.judges["judge"], domain, Mock())
 
 
 def test_feedback_on_judged_steps_is_refused_where_the_judge_writes_tests() -> None:

@@ -438,6 +438,31 @@ def test_a_step_says_where_on_its_screenshot_it_pointed(
     assert [each["points"] for each in steps] == [points, [], points]
 
 
+def test_of_several_worlds_each_counts_in_units_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pointing, "load_plugin", installed)
+    picture = Image(noise_png(0, 40, 50))
+
+    def act(text: str) -> str:
+        return "click 80 21" if text.startswith("open") else text
+
+    run = make_run(tmp_path / "run", 1, tasks=1, image=picture.name, say=act)
+    (run / "images").mkdir()
+    (run / "images" / picture.name).write_bytes(picture.data)
+    # The label of its world begins a task's id, here all of it.
+    pages = [{"name": "pages", "label": f"root-{i}"} for i in range(4)]
+    worlds = [{"name": "desktops", "label": "other"}, *pages]
+    with closing(Store(run / "run.sqlite")) as store:
+        recipe = json.loads(store.fact("recipe") or "")
+        recipe["domain"] = {"name": "several", "options": {"worlds": worlds}}
+        store.describe({"recipe": json.dumps(recipe)})
+    page = report(run)
+    (facts,) = facts_in(page)["runs"]
+    steps = chunk_in(page, facts["index"]["rows"][0][0])[0]["steps"]
+    assert [each["points"] for each in steps if each["valid"]] == [[[0.5, 0.1]]] * 2
+
+
 # --- files
 
 

@@ -69,9 +69,7 @@ from rlanything.files import read_plain
 MOST_BYTES = 1 << 20
 """Largest file of a recipe."""
 ROLE_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-METRICS_OF_NO_ROLE = (
-    *("evaluation", "labeller", "memory", "replays", "rollouts", "seconds", "tasks"),
-)
+METRICS_OF_NO_ROLE = "evaluation", "labeller", "memory", "replays", "rollouts", "seconds", "tasks"
 """First parts of metric names that belong to no role; a role's metrics begin with its name."""
 
 

@@ -24,8 +24,9 @@ any role for one of these tasks gets the paper's role with its defaults."""
 
 
 def role_key(name: str) -> str:
-    """Returns the key of a role in a recipe, for messages and overrides."""
-    return name if name in SHORT_FORM else f"roles.{name}"
+    """Returns the key of a role in a recipe, for messages and overrides; a name with a dot is the
+    key of a model that is no role (`evaluation.labeller`)."""
+    return name if name in SHORT_FORM or "." in name else f"roles.{name}"
 
 
 ENDPOINT_TOKENS = 512
@@ -95,10 +96,8 @@ class RoleConfig(ConfigSection):
         self, role: str, threads: int, images: tuple[Path, ...] = ()
     ) -> EngineSetting:
         """Returns what the engine of this role must know besides its own settings."""
-        key = role if "." in role else role_key(role)
-        return EngineSetting(
-            key, self.model, self.dtype, self.device, threads, self.timeout_seconds, images
-        )
+        key, seconds = role_key(role), self.timeout_seconds
+        return EngineSetting(key, self.model, self.dtype, self.device, threads, seconds, images)
 
     @property
     def continuous_batching(self) -> bool:

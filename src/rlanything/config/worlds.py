@@ -91,7 +91,7 @@ class DomainConfig(PlayedDomain):
     @property
     def names(self) -> list[str]:
         """The names of its domains: one, or that of each world."""
-        return domain_names(self.name, self.options)
+        return [*domains_by_label(self.name, self.options).values()]
 
 
 class WorldConfig(PlayedDomain):
@@ -111,7 +111,7 @@ class WorldConfig(PlayedDomain):
     @property
     def called(self) -> str:
         """The label, given or derived."""
-        return self.label or re.split(r"[:.]", self.name)[-1].lower()
+        return _label(self.name, self.label)
 
     @model_validator(mode="after")
     def _can_be_called(self) -> WorldConfig:
@@ -129,11 +129,18 @@ class WorldConfig(PlayedDomain):
 _WORLDS = TypeAdapter(list[WorldConfig])
 
 
-def domain_names(name: str, options: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the domains that a domain and its options stand for: that of each world,
-    or its own."""
+def domains_by_label(name: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the names of the domains that a domain and its options stand for, that of each world
+    or its own, by the label that its tasks begin with where there are several worlds."""
     worlds = options.get("worlds", ()) if name == SEVERAL else ()
-    return [world["name"] for world in worlds] or [name]
+    return {
+        _label(world["name"], world.get("label")): world["name"]
+        for world in worlds or ({"name": name},)
+    }
+
+
+def _label(name: str, given: str | None) -> str:
+    return given or re.split(r"[:.]", name)[-1].lower()
 
 
 def as_one_domain(data: dict[str, Any], place: str) -> dict[str, Any]:

@@ -41,6 +41,9 @@ from rlanything.runs.parts import NO_PARTS, Parts
 from rlanything.runs.refusals import check_feedback, check_models, check_players
 from rlanything.seeds import derive
 
+LABELLER = "evaluation.labeller"
+"""Key of the model that labels the judge's held-out steps; a model, but no role."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunComponents:
@@ -335,8 +338,8 @@ def build_labeller(
             "evaluation.labeller: this domain's judge writes tests, which programs label; leave it "
             "out"
         )
-    chat_model = build_chat_model(config, "evaluation.labeller", models, day, images)
-    _check_sight("evaluation.labeller", chat_model, domain)
+    chat_model = build_chat_model(config, LABELLER, models, day, images)
+    _check_sight(LABELLER, chat_model, domain)
     sampling = Sampling(config.temperature, config.max_tokens)
     samples = config.samples_per_step
     at_once, shown = config.continuous_batching, domain.capabilities.shows_images

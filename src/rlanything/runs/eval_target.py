@@ -18,7 +18,7 @@ from rich.table import Table
 from rlanything.cluster.open import InProcessModels
 from rlanything.config.recipe import Recipe, RecipeError, load_recipe, override_keys
 from rlanything.config.roles import SHORT_FORM, role_key
-from rlanything.config.sections import LoopConfig
+from rlanything.config.sections import EvaluationConfig, LoopConfig
 from rlanything.config.shipped import domain_section, shipped_files
 from rlanything.config.yaml import typed
 from rlanything.domains.base import Domain
@@ -65,22 +65,24 @@ SPLIT = "in_domain"
 EPISODES = 240
 """Number of episodes if none is given, except for splits that a domain wants played whole."""
 _NOT_FOLLOWED = {
+    **dict.fromkeys(
+        (
+            *("run_dir", "feedback", "curriculum", "tracker", "store", "checkpoints"),
+            *(f"evaluation.{key}" for key in EvaluationConfig.model_fields),
+            *(f"loop.{key}" for key in LoopConfig.model_fields),
+        ),
+        "an evaluation does not read it; leave it out",
+    ),
+    **dict.fromkeys(("evaluation.max_steps", "evaluation.temperature", "loop.max_steps"), ""),
     "evaluation.episodes": "say --episodes",
     "evaluation.seed": "say --seed",
     "seed": "say --seed",
     "evaluation.splits": "say --split",
     "evaluation.rollouts_per_task": "say --rollouts, or --select",
     "cluster": "models run in this process; leave it out",
-    **dict.fromkeys(
-        (
-            *("run_dir", "feedback", "curriculum", "tracker", "store", "checkpoints"),
-            *(f"evaluation.{key}" for key in ("every", "judged_episodes", "labeller", "baseline")),
-            *(f"loop.{key}" for key in LoopConfig.model_fields if key != "max_steps"),
-        ),
-        "an evaluation does not read it; leave it out",
-    ),
 }
-"""Keys and sections of a recipe that an evaluation does not read, and what to do instead."""
+"""Keys and sections of a recipe that an evaluation does not read, and what to do instead; empty for
+keys that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +357,8 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
     """Returns the recipe of a run or recipe, or one with which any model can play. Raises
     `RecipeError` for overrides that an evaluation does not read."""
     for key in override_keys(args.overrides):
-        section = key.partition(".")[0]
-        remedy = _NOT_FOLLOWED.get(key) or _NOT_FOLLOWED.get(section)
+        section, *_ = parts = key.split(".")
+        remedy = _NOT_FOLLOWED.get(".".join(parts[:2])) or _NOT_FOLLOWED.get(section)
         if isinstance(target, PlayerTarget) and section in ("roles", *SHORT_FORM):
             remedy = f"{target.name} asks no model; leave it out"
         if key == "evaluation":

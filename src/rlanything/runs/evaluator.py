@@ -17,7 +17,7 @@ from rlanything.evaluation.success import Evaluation, evaluate
 from rlanything.progress import Progress
 from rlanything.records import Task, Trajectory
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything.runs.build import RunComponents
+from rlanything.runs.build import LABELLER, RunComponents
 from rlanything.runs.results import EvaluationRecord
 from rlanything.runs.store.store import Store
 from rlanything.runs.summary import evaluation_line
@@ -97,7 +97,7 @@ class Evaluator:
         if self.labeller is not None:
             usage |= self.labeller.pop_usage()
             self.labeller = None
-            components.models.drop("evaluation.labeller")  # it is not needed again
+            components.models.drop(LABELLER)  # it is not needed again
         return EvaluationRecord(
             number=iteration,
             evaluations=evaluations,

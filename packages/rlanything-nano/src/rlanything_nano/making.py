@@ -15,7 +15,7 @@ import torch
 from transformers import SeedOssConfig, SeedOssForCausalLM
 
 from rlanything.cluster.models import prepare_torch
-from rlanything.config.worlds import domain_names
+from rlanything.config.worlds import domains_by_label
 from rlanything.domains.base import DomainError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.progress import Progress
@@ -163,7 +163,7 @@ def measurements(plan: BuildPlan, out: Path, roles: Sequence[RoleName]) -> Itera
     yield measured
     measured.setdefault("minutes", (time.perf_counter() - begun) / 60)
     settings = asdict(plan)
-    domain = ",".join(domain_names(plan.domain, settings.get("options", {})))
+    domain = ",".join(domains_by_label(plan.domain, settings.get("options", {})).values())
     command = f"rlanything nano build --domain {domain} --seed {plan.seed}"
     content = {"command": command, "plan": settings, "measured": measured}
     card.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

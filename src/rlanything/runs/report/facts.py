@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from rlanything.config.worlds import domain_names
+from rlanything.config.worlds import domains_by_label
 from rlanything.runs.directory import find_holder
 from rlanything.runs.report.curves import Curve, Curves
 from rlanything.runs.report.history import Disagreement, History, disagreement
@@ -149,10 +149,15 @@ class Reader:
     def recipe(self) -> dict[str, Any]:
         return json.loads(self.described().get("recipe", "{}"))
 
+    def domains(self) -> dict[str, str]:
+        """The names of the run's domains, by world."""
+        domain = self.recipe().get("domain", {})
+        return domains_by_label(domain.get("name", ""), domain.get("options", {}))
+
     def facts(self) -> Facts:
         store, described, recipe = self.store, self.described(), self.recipe()
         iterations, evaluated_iterations = self.iterations(), store.evaluated_iterations()
-        planned, domain = recipe.get("loop", {}).get("iterations"), recipe.get("domain", {})
+        planned = recipe.get("loop", {}).get("iterations")
         splits = [s for (s,) in store.query("SELECT DISTINCT split FROM evaluations ORDER BY 1")]
         alone = len(evaluated_iterations) == 1
         history = store.history()
@@ -167,7 +172,7 @@ class Reader:
             name=recipe.get("name", self.directory.name),
             directory=str(self.directory),
             version=described.get("version", ""),
-            domain=" + ".join(domain_names(domain.get("name", ""), domain.get("options", {}))),
+            domain=" + ".join(self.domains().values()),
             begun=described.get("begun"),
             updated=next(
                 (

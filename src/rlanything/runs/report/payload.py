@@ -74,7 +74,7 @@ def _run(reader: Reader, budget: int, pages: Pages) -> dict[str, Any]:
     changed = [slot for slot in read_lineage(reader.store) if slot["history"]]
     changed.sort(key=lambda slot: (-_accepted(slot), -slot["history"][-1]["iteration"]))
     lineage = pages.add([_without_data(slot) for slot in changed[:LINEAGES]])
-    units = {name: pointer_size(name) for name in str(facts["domain"]).split(" + ")}
+    units = {label: pointer_size(name) for label, name in reader.domains().items()}
     shown = _fitting(reader, rewards, budget, units)
     return {
         **facts,

@@ -19,7 +19,7 @@ MOST_POINTS = 20
 """Largest number of points per action; code may name any number."""
 _HEADER = 32
 Units = Mapping[str, tuple[int, int] | None]
-"""Result of `pointer_size` of each world; several worlds' tasks begin with the world's label."""
+"""Results of `pointer_size`, by world."""
 _WORDS = re.compile(r"click (\d{1,4}) (\d{1,4})")
 _NUMBER = r"(\d{1,5}(?:\.\d{1,3})?)"
 _CALL = re.compile(

@@ -136,8 +136,7 @@ def strange_values() -> dict[str, dict[str, str]]:
 def expected_schema() -> frozenset[tuple[str, str, str | None]]:
     """Returns the rows of `IN_SCHEMA` in a new store."""
     with closing(sqlite3.connect(":memory:")) as db:
-        for statement in TABLES.split(";"):
-            db.execute(statement)
+        db.executescript(TABLES)
         return frozenset(db.execute(IN_SCHEMA))
 
 
