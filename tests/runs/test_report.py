@@ -396,6 +396,19 @@ def installed(kind: str, name: str) -> type[Pages]:
     return Pages
 
 
+def pointing_run(tmp_path: Path, action: str, **options: Any) -> Path:
+    """A run in which every action that opens something is this one, on a screenshot of 40 x 50."""
+    picture = Image(noise_png(0, 40, 50))
+
+    def act(text: str) -> str:
+        return action if text.startswith("open") else text
+
+    run = make_run(tmp_path / "run", 1, image=picture.name, say=act, **options)
+    (run / "images").mkdir()
+    (run / "images" / picture.name).write_bytes(picture.data)
+    return run
+
+
 @pytest.mark.parametrize(
     ("domain", "action", "points"),
     [
@@ -422,14 +435,7 @@ def test_a_step_says_where_on_its_screenshot_it_pointed(
     points: list[list[float]],
 ) -> None:
     monkeypatch.setattr(pointing, "load_plugin", installed)
-    picture = Image(noise_png(0, 40, 50))
-
-    def act(text: str) -> str:
-        return action if text.startswith("open") else text
-
-    run = make_run(tmp_path / "run", 1, image=picture.name, domain=domain, say=act)
-    (run / "images").mkdir()
-    (run / "images" / picture.name).write_bytes(picture.data)
+    run = pointing_run(tmp_path, action, domain=domain)
     page = report(run)
     (facts,) = facts_in(page)["runs"]
     steps = chunk_in(page, facts["index"]["rows"][0][0])[0]["steps"]
@@ -442,14 +448,7 @@ def test_of_several_worlds_each_counts_in_units_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pointing, "load_plugin", installed)
-    picture = Image(noise_png(0, 40, 50))
-
-    def act(text: str) -> str:
-        return "click 80 21" if text.startswith("open") else text
-
-    run = make_run(tmp_path / "run", 1, tasks=1, image=picture.name, say=act)
-    (run / "images").mkdir()
-    (run / "images" / picture.name).write_bytes(picture.data)
+    run = pointing_run(tmp_path, "click 80 21", tasks=1)
     # The label of its world begins a task's id, here all of it.
     pages = [{"name": "pages", "label": f"root-{i}"} for i in range(4)]
     worlds = [{"name": "desktops", "label": "other"}, *pages]
