@@ -49,7 +49,7 @@ def watched(runs: Sequence[Path], keys: Keys, size: tuple[int, int] = (80, 24)) 
     asyncio.run(drive())
 
 
-async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float = 20.0) -> None:
+async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float = 120.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it never came about"

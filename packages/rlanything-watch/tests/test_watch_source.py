@@ -15,6 +15,7 @@ from helpers.report_runs import make_run
 from helpers.results import evaluation_record
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
+from rlanything_watch import source as reading
 from rlanything_watch.source import RunSource, RunView
 
 KILLED = """
@@ -72,7 +73,10 @@ def test_a_look_never_holds_up_the_process_that_writes(tmp_path: Path) -> None:
     assert read(RunSource(run)).facts.begun == "2026-05-05T00:00:00+00:00"
 
 
-def test_only_what_has_changed_is_read_again(tmp_path: Path) -> None:
+def test_only_what_has_changed_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "SETTLED_SECONDS", 3600.0)
     run = make_run(tmp_path / "run", 2)
     source = RunSource(run)
     assert read(source).facts.evaluated_iterations == (0, 2)
@@ -80,6 +84,23 @@ def test_only_what_has_changed_is_read_again(tmp_path: Path) -> None:
     with closing(Store(run / "run.sqlite")) as training:
         training.record_evaluation(evaluation_record(3, {"ood": [("a", "key", 1, 5)]}, {}, {}))
         assert read(source).facts.evaluated_iterations == (0, 2, 3)
+        assert source.read(None) is None
+
+
+def test_what_the_disk_confirmed_only_after_a_look_is_read_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(tmp_path / "run", 2)
+    source = RunSource(run)
+    with closing(Store(run / "run.sqlite")) as training:
+        changed = (1, 4096, time.time_ns())  # as the file is before and after the confirmation
+        monkeypatch.setattr(reading, "_stamp", lambda path: changed)
+        monkeypatch.setattr(reading, "SETTLED_SECONDS", 3600.0)
+        before = read(source).facts.begun
+        training.describe({"begun": "2026-07-07T00:00:00+00:00"})
+        assert source.read(None) is None
+        monkeypatch.setattr(reading, "SETTLED_SECONDS", 0.0)
+        assert before != read(source).facts.begun == "2026-07-07T00:00:00+00:00"
         assert source.read(None) is None
 
 

@@ -5,6 +5,7 @@ ends meanwhile can close its store as if nobody watched."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -18,6 +19,11 @@ from rlanything.runs.report.facts import Facts, Reader
 from rlanything.runs.report.history import Episode
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import ForgottenError, StoredTrajectory
+
+SETTLED_SECONDS = 5.0
+"""What was written last is read once more at this age. A transaction changes its file first and can
+be read only after the disk confirmed it, so a read in between misses it, and no later change of the
+file would tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,8 @@ class RunSource:
         self._reader: Reader | None = None
         self._seen: tuple[object, ...] | None = None
         """State of the run's files and the chosen episode at the last read."""
+        self._settled = False
+        """Whether the last read found everything that the files held then."""
 
     def check(self) -> None:
         """Raises `StoreError` or `RunDirectoryError` if there is no run that can be read."""
@@ -58,14 +66,17 @@ class RunSource:
 
     def read(self, episode: str | None) -> RunView | None:
         """Returns the run with the episode of this id, or (None) with its newest; None if nothing
-        has changed since the last call. Raises `StoreError` or `RunDirectoryError` if the run
+        new can be read since the last call. Raises `StoreError` or `RunDirectoryError` if the run
         cannot be read."""
         store, holder = self.directory / STORE, find_holder(self.directory)
         # A run that goes on may have gone back to a checkpoint before.
         stamp = _stamp(store)
         history = (holder, stamp[:1])
-        seen = (history, stamp, _stamp(store.with_name(f"{STORE}-wal")), episode)
-        if seen == self._seen:
+        log = _stamp(store.with_name(f"{STORE}-wal"))
+        seen = (history, stamp, log, episode)
+        written = max((times[-1] for times in (stamp, log) if times), default=0)
+        settled = time.time_ns() - written > SETTLED_SECONDS * 1e9
+        if seen == self._seen and (self._settled or not settled):
             return None
         if self._seen is None or self._seen[0] != history:
             self._reader = None
@@ -80,7 +91,7 @@ class RunSource:
                 self._reader = Reader(opened, self.directory)
             self._reader.reopen(opened)
             view = self._view(self._reader, episode)
-        self._seen = seen
+        self._seen, self._settled = seen, settled
         return view
 
     def _view(self, reader: Reader, wanted: str | None) -> RunView:
