@@ -89,12 +89,12 @@ def test_what_asks_a_run_to_stop_is_no_damage() -> None:
 def test_a_template_that_loops_costs_its_limit_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(damage, "TEMPLATE_SECONDS", 0.5)
+    monkeypatch.setattr(damage, "TEMPLATE_SECONDS", 2.0)
     DAMAGES["loops"](folder)
     begun = time.process_time()
     with pytest.raises(SlowTemplate):
         end_of_turn(AutoTokenizer.from_pretrained(folder, trust_remote_code=False), [0])
-    assert time.process_time() - begun < 1.5
+    assert time.process_time() - begun < 4
 
 
 @pytest.mark.usefixtures("hasty")
