@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The other distributions of this repository; rlanything-gyms takes an extra, Ray has an
-# environment of its own, and rlanything-vllm comes without vLLM: its settings can be planned with.
+# The other distributions of this repository; rlanything-gyms and -tinker take an extra, Ray
+# has an environment of its own, and rlanything-vllm comes without vLLM: its settings can be planned with.
 NEIGHBOURS := $(filter-out %-gyms %-ray %-tinker,$(wildcard packages/*))
 
 # No input: on a machine without a terminal a question would hang the build.
@@ -313,7 +313,7 @@ lint: setup ## ruff and pyright
 	$(BIN)/basedpyright
 
 # Three processes on two cores: many tests wait, for seats, browsers and time outs.
-test: lint test-newest test-oldest ## every check that CI runs
+test: lint test-newest test-oldest ## what CI's main job runs
 	$(BIN)/python -m pytest -m "not slow" --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # The core in an environment without any neighbour.

@@ -1,6 +1,6 @@
 """The game of guess.py for a pretrained model: its judge is shown four judgements first.
 
-make smollm2 && rlanything train guess-smollm2
+make smollm2    # installs the model, then trains the recipe guess-smollm2
 """
 
 from guess import Guess

@@ -135,3 +135,16 @@ def test_the_command_plays_parents_and_candidates_again(
     assert "| `null` | 4 of 4 |" in page.read_text()
     assert call(monkeypatch, *told, "--arms=mine") == 2
     assert "--arms: no arm is called 'mine'" in capsys.readouterr().err
+
+
+def test_arms_that_need_rewrites_are_left_out_and_refused_before_anything_is_played(
+    guess: Domain, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.delattr(type(guess), "rewrites")
+    told = ["rewrite-check", str(GUESS), "--seeds=1", "--candidates=1", "--rollouts=8"]
+    assert call(monkeypatch, *told, "--json") == 0
+    arms = [each["arm"] for each in json.loads(capsys.readouterr().out)["arms"]]
+    assert arms == ["null", "adapter", "adapter_critics"]
+    monkeypatch.setattr(check, "_Player", None)
+    assert call(monkeypatch, *told, "--arms=null,rule") == 2
+    assert "domain Guess has no rewrites(root, direction)" in capsys.readouterr().err

@@ -64,7 +64,7 @@ def first_problem(error: ValidationError, data: object, *place: str) -> str:
     if problem["type"] == "missing":
         message = "missing; add it"
     elif problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        message = "say what the role does with does: acts, scores, values or rewrites"
+        message = "say what the role does with does: acts, scores or rewrites"
     elif problem["type"] in ("tuple_type", "sequence_str") or (
         problem.get("ctx", {}).get("class") == "Sequence"
     ):

@@ -151,7 +151,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "`domain`": DomainConfig,
     "Each of `domains`": WorldConfig,
     "Roles and `evaluation.labeller`: the model": RoleConfig,
-    "Roles that act, score or value: how they learn": TrainedRoleConfig,
+    "Roles that act or score: how they learn": TrainedRoleConfig,
     "`policy.lora` and `judge.lora`": LoraSettings,
     "A role that acts: `policy`": PolicyConfig,
     "A role that scores: `judge`": JudgeConfig,

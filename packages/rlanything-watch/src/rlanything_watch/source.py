@@ -21,8 +21,8 @@ from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import ForgottenError, StoredTrajectory
 
 SETTLED_SECONDS = 5.0
-"""What was written last is read once more at this age. A transaction changes its file first and can
-be read only after the disk confirmed it, so a read in between misses it, and no later change of the
+"""Age at which the newest change is read once more. A transaction changes its file first and can be
+read only after the disk confirmed it, so a read in between misses it, and no later change of the
 file would tell."""
 
 

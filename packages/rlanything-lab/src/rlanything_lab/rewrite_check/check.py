@@ -24,7 +24,7 @@ from rlanything.evaluation.intervals import Interval, paired_difference, wilson
 from rlanything.evaluation.success import evaluate, won_shares
 from rlanything.progress import Progress
 from rlanything.records import Direction, JudgedTrajectory, Task, Trajectory
-from rlanything.roles.adapter import propose
+from rlanything.roles.adapter import Adapter, propose
 from rlanything.roles.judges.base import Judge
 from rlanything.rollout.episodes import Agent
 from rlanything.rollout.workers import EnvironmentPool
@@ -125,16 +125,30 @@ class ArmResult:
 
 
 def check(
-    recipe: Recipe, arms: Sequence[str], seeds: Sequence[int], plan: CheckPlan, progress: Progress
+    recipe: Recipe,
+    arms: Sequence[str] | None,
+    seeds: Sequence[int],
+    plan: CheckPlan,
+    progress: Progress,
 ) -> list[ArmResult]:
-    """Returns the result of each arm. All arms of a seed rewrite the same tasks."""
+    """Returns the result of each arm. All arms of a seed rewrite the same tasks.
+
+    `arms`: names of `ARMS`; None: all that the domain allows. Raises `PluginError` for an arm that
+    needs the domain's `rewrites` where there are none."""
     models = InProcessModels(recipe.threads or 1)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
+    if arms is None:
+        rules = callable(getattr(domain, "rewrites", None))
+        arms = [arm for arm, keys in ARMS.items() if rules or keys.get("name") != "rule-rewrite"]
     chat_model = partial(build_chat_model, models=models)
     acting = chat_model(recipe.policy, recipe.acting)
     policy = build_policy(acting, domain, recipe.policy, recipe.policy.temperature)
     name, config = next(iter(recipe.judges.items()))
     judge = build_judge(config, domain, partial(chat_model, config, name), name, policy)
+    adapters: dict[str, Adapter] = {}
+    for arm in arms:
+        own = AdapterConfig.model_validate({**recipe.adapter.model_dump(), **ARMS[arm]})
+        adapters[arm] = build_adapter(own, domain, partial(chat_model, own, recipe.rewriting))
     bounds = (recipe.curriculum.alpha_low, recipe.curriculum.alpha_high)
     moved: dict[str, list[Moved]] = {arm: [] for arm in arms}
     asked = 0
@@ -146,9 +160,7 @@ def check(
             requests = [request for request, _ in chosen]
             asked += len(requests)
             parents = play.accuracies([r.root for r in requests], "parents", plan.rollouts)
-            for arm in arms:
-                own = AdapterConfig.model_validate({**recipe.adapter.model_dump(), **ARMS[arm]})
-                adapter = build_adapter(own, domain, partial(chat_model, own, recipe.rewriting))
+            for arm, adapter in adapters.items():
                 proposals = propose(adapter, requests, 1, derive(seed, "proposals"))
                 tasks = [p.task for p in proposals if p.task is not None]
                 after = play.accuracies(tasks, arm, plan.rollouts)

@@ -20,8 +20,12 @@ def rewrite_check(
         list[str] | None, typer.Argument(help="section.key=value, as for train")
     ] = None,
     arms: Annotated[
-        str, typer.Option(help="Names of arms, separated by commas; the first is the control.")
-    ] = "null,random,rule,adapter,adapter_critics",
+        str | None,
+        typer.Option(
+            help="Names of arms, separated by commas; the first is the control. By default all "
+            "that the domain allows."
+        ),
+    ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, help="Number of seeds, with tasks of their own.")
     ] = 5,
@@ -33,15 +37,15 @@ def rewrite_check(
 ) -> None:
     """Play rewritten tasks and their parents again, with the recipe's policy, which stays frozen.
 
-    Arms: null is the same task under a new id, random any change of the domain, rule two changes
-    by accuracy; adapter writes without critics, adapter_critics with them.
+    Arms: null is the same task under a new id, random any change of the domain's `rewrites`, rule
+    two of them by accuracy; adapter writes without critics, adapter_critics with them.
     """
     from rlanything.config.recipe import RecipeError, load_recipe
     from rlanything.config.shipped import find_recipe, shipped_files
     from rlanything_lab.rewrite_check.check import ARMS, CheckPlan, check, table, write_page
 
-    names = [name.strip() for name in arms.split(",")]
-    if unknown := [name for name in names if name not in ARMS]:
+    names = None if arms is None else [name.strip() for name in arms.split(",")]
+    if unknown := [name for name in names or () if name not in ARMS]:
         raise RecipeError(f"--arms: no arm is called {unknown[0]!r}: use {', '.join(ARMS)}")
     file = find_recipe(recipe, shipped_files())
     read = load_recipe(file, overrides or [], allow_code=allow_code)
