@@ -18,7 +18,7 @@ from rlanything.cluster.seat import SamplesDone, Seat
 from rlanything.config.cluster import ClusterConfig
 from rlanything.engines.base import ModelError
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 
 class Deeds(Seat):
@@ -71,7 +71,7 @@ class Deeds(Seat):
 
 @pytest.fixture(scope="module")
 def seats() -> Iterator[LocalSeats]:
-    seats = LocalSeats(ClusterConfig(seats=2, start_seconds=100), "cpu", 2)
+    seats = LocalSeats(ClusterConfig(seats=2, start_seconds=250), "cpu", 2)
     yield seats
     seats.close()
 
@@ -130,7 +130,7 @@ def test_after_an_interrupted_call_there_is_no_other_but_seats_may_end_what_they
     def interrupt(samples: int) -> None:
         raise KeyboardInterrupt
 
-    seats = LocalSeats(ClusterConfig(seats=2, start_seconds=100), "cpu", 2)
+    seats = LocalSeats(ClusterConfig(seats=2, start_seconds=250), "cpu", 2)
     with pytest.raises(KeyboardInterrupt):
         seats.ask(both(Deeds.count, 3), 30, interrupt)
     # A late answer would be taken for that of the next call.
@@ -146,8 +146,9 @@ def test_after_an_interrupted_call_there_is_no_other_but_seats_may_end_what_they
 
 
 def lost(method: object, *arguments: object, seconds: float = 30) -> tuple[Exception, float]:
-    seats = LocalSeats(ClusterConfig(seats=2, start_seconds=100), "cpu", 2)
+    seats = LocalSeats(ClusterConfig(seats=2, start_seconds=250), "cpu", 2)
     processes = seats.process_ids
+    seats.ask(both(Deeds.number), 250)  # each imports this module first
     begun = time.monotonic()
     with pytest.raises((SeatLost, ModelError)) as caught:
         seats.ask(both(method, *arguments), seconds)

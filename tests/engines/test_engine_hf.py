@@ -341,6 +341,22 @@ def test_every_stop_token_of_the_model_ends_a_response():
     assert (completion.token_ids, completion.stop_reason) == ((MARKER, 77), "stop")
 
 
+def test_a_call_that_was_broken_off_leaves_nothing_to_the_next(frozen_model, monkeypatch):
+    requests = [Request(ids, (i,), conversation=f"c{i}") for i, ids in enumerate(prompts(4))]
+    expected = HFEngine(frozen_model).generate(requests, SAMPLING)
+    engine = HFEngine(frozen_model)
+    engine.generate(requests[::-1], SAMPLING)
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_module.RaggedCache, "_reserve", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate(requests, SAMPLING)
+    assert engine.generate(requests, SAMPLING) == expected
+
+
+def interrupted(*given):
+    raise KeyboardInterrupt
+
+
 def test_changed_weights_are_used_once_the_engine_was_told():
     model = tiny_model(1)
     engine = HFEngine(model)

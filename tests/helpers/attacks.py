@@ -353,7 +353,7 @@ PROCESSES = [
         "leaves a daemon behind",
         "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
         "        time.sleep(0.1)\n        print('REACHED', flush=True)\n    os._exit(0)\n"
-        "time.sleep(0.3)",
+        "time.sleep(1.5)",
         boxed=(Verdict.ERROR,),
     ),
     tries("multiprocessing", "import multiprocessing\nmultiprocessing.Pool(1).map(abs, [1])"),

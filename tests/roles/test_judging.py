@@ -33,7 +33,7 @@ class Slow(StepJudge):
     ) -> list[JudgedTrajectory]:
         self.calls.append([one.id for one in trajectories])
         self.begun.release()
-        assert self.go.acquire(timeout=10)
+        assert self.go.acquire(timeout=60)
         if self.error is not None:
             raise self.error
         if on_judgements is not None:
@@ -53,7 +53,7 @@ def test_episodes_are_judged_as_they_end_and_in_one_call_what_ended_meanwhile() 
     judge, done = Slow(), list[int]()
     with Judging(JudgePanel({"judge": judge}), SEEDS) as judging:
         judging.add(EPISODES[3:4])
-        assert judge.begun.acquire(timeout=10)  # before the others have ended
+        assert judge.begun.acquire(timeout=60)  # before the others have ended
         judging.add(EPISODES[0:1])
         judging.add(EPISODES[4:6])
         for _ in range(3):
@@ -90,7 +90,7 @@ def test_an_interrupted_iteration_judges_no_more() -> None:
     judge = Slow()
     with Judging(JudgePanel({"judge": judge}), SEEDS) as judging:  # left without `finish`
         judging.add(EPISODES[:1])
-        assert judge.begun.acquire(timeout=10)
+        assert judge.begun.acquire(timeout=60)
         judging.add(EPISODES[1:])
     judge.go.release()
     for thread in threading.enumerate():

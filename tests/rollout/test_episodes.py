@@ -244,7 +244,7 @@ def test_no_episode_waits_for_another_ones_slow_environment():
 def test_the_next_episode_begins_when_one_has_ended():
     # A slow one and three quick ones, two at a time: the quick ones play while the slow one does.
     agent = SaysItsSeed()
-    delays = [[0.6] * 4, [0.0] * 4, [0.0] * 4, [0.0] * 4]
+    delays = [[1.5] * 4, [0.0] * 4, [0.0] * 4, [0.0] * 4]
     rollouts, _ = delayed(agent, delays, 2, lockstep=False, at_once=2)
     assert [each.id for each in rollouts.trajectories] == ["0", "1", "2", "3"]
     last = [max(n for n, call in enumerate(agent.calls) if str(i) in call) for i in range(4)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -118,11 +117,12 @@ def test_a_write_that_fails_ends_the_run_with_one_line_and_it_resumes_to_the_sam
 def test_leaving_a_run_waits_for_the_write_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = tmp_path / "run"
-    write_with(monkeypatch, lambda _: time.sleep(0.2))
+    run, go = tmp_path / "run", threading.Event()
+    write_with(monkeypatch, lambda _: go.wait(60))
     records = iter(trainer(run))
     assert next(records).checkpoint == "iter-00001"
     assert saved_iterations(run / "checkpoints") == []
+    threading.Timer(0.2, go.set).start()
     records.close()  # pyright: ignore[reportAttributeAccessIssue]
     assert problems(run / "checkpoints" / "iter-00001") == []
     with closing(Store(run / "run.sqlite")) as store:

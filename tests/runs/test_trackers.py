@@ -65,6 +65,19 @@ def test_a_run_that_goes_on_has_every_point_once(store: Store, tmp_path: Path) -
     ]
 
 
+def test_an_iteration_that_is_repeated_after_a_lost_seat_is_sent_once(
+    store: Store, tmp_path: Path
+) -> None:
+    with tracking(recipe({}), tmp_path, store, print) as track:
+        for iteration in (1, 2, 1, 2, 3):
+            track(iteration, {"room/kl": 0.5})
+            track(iteration, {"room/eval": 0.25})
+    sent = points(tmp_path / "tensorboard")
+    assert sent == [
+        (f"room/{name}", i, v) for i in (1, 2, 3) for name, v in (("kl", 0.5), ("eval", 0.25))
+    ]
+
+
 def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

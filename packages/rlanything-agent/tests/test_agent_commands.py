@@ -35,9 +35,9 @@ def ask(text):
 def run(folder: Path, program: str, *says: str, **options: Any) -> Rollouts:
     (folder / "program.py").write_text(ASKING + program)
     command = ["python3", "program.py"]
-    settings = {"command": command, "folder": str(folder), "timeout_seconds": 20.0}
+    settings = {"command": command, "folder": str(folder), "timeout_seconds": 60.0}
     folder.chmod(0o755)
-    return played(agent(None, says or ["yes"], **{**settings, **options}), timeout=60.0)
+    return played(agent(None, says or ["yes"], **{**settings, **options}), timeout=150.0)
 
 
 @pytest.fixture
@@ -133,9 +133,9 @@ subprocess.Popen(["sleep", "4711"])
 ask("?")
 time.sleep(4711)
 """
-    [crash] = run(folder, program, timeout_seconds=3.0).crashes
-    assert "neither asked nor ended within 3 s after answer 1" in crash.reason
-    deadline = time.monotonic() + 5
+    [crash] = run(folder, program, timeout_seconds=8.0).crashes
+    assert "neither asked nor ended within 8 s after answer 1" in crash.reason
+    deadline = time.monotonic() + 60
     while sleeping() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not sleeping()
@@ -174,13 +174,14 @@ print(True)
     os.environ["SECRET"] = "1"
     try:
         (folder / "program.py").write_text(ASKING + program)
-        domain = agent(None, ["yes"], command=["python3", "program.py"], folder=str(folder))
+        command = {"command": ["python3", "program.py"], "folder": str(folder)}
+        domain = agent(None, ["yes"], **command, timeout_seconds=60.0)
         [task] = domain.tasks("train", 1, 0)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = listener.getsockname()[1]
             paths = ["/etc/shadow", "/root/.bashrc", __file__]
             task.data.update(port=port, paths=paths)  # type: ignore[attr-defined]
-            assert won(played(domain, timeout=60.0))
+            assert won(played(domain, timeout=150.0))
     finally:
         del os.environ["SECRET"]
 

@@ -87,18 +87,18 @@ def test_what_comes_after_an_answer_is_lost_and_counted(says: str) -> None:
 def test_a_program_that_never_ends_loses_its_episode_and_leaves_no_thread(says: str) -> None:
     played(agent(fine))  # starts the threads that the process keeps
     before = threading.active_count()
-    rollouts = played(agent(misbehave, [says], ["yes"], timeout_seconds=0.5))
+    rollouts = played(agent(misbehave, [says], ["yes"], timeout_seconds=2.0))
     assert [trajectory.outcome for trajectory in rollouts.trajectories] == [-1, 1]
     [crash] = rollouts.crashes
-    assert crash.reason.startswith("its agent neither asked nor ended within 0.5 s after answer 1")
-    deadline = time.monotonic() + 5
+    assert crash.reason.startswith("its agent neither asked nor ended within 2 s after answer 1")
+    deadline = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     assert threading.active_count() <= before
 
 
 def test_one_that_cannot_be_ended_is_left_behind_and_the_others_go_on() -> None:
-    rollouts = played(agent(misbehave, ["block"], ["yes"], timeout_seconds=2.0), workers=1)
+    rollouts = played(agent(misbehave, ["block"], ["yes"], timeout_seconds=6.0), workers=1)
     assert [trajectory.outcome for trajectory in rollouts.trajectories] == [-1, 1]
 
 
@@ -334,7 +334,7 @@ async def whimsical(task: Task, client: Any) -> bool:
 
 
 def test_a_program_that_asks_something_else_when_played_again_is_told_so(tmp_path: Any) -> None:
-    domain = agent(whimsical, timeout_seconds=2.0)
+    domain = agent(whimsical, timeout_seconds=5.0)
     [task] = domain.tasks("train", 1, 0)
     task.data["mark"] = str(tmp_path / "mark")  # type: ignore[index]
     [failure] = played(domain, workers=1).failures

@@ -147,14 +147,14 @@ def test_clients_that_are_kept_for_the_process_work_in_every_episode() -> None:
 async def quick_or_blocking(task: Task, client: Any) -> bool:
     for _ in range(3):
         if (await ask(client, "Go on?")).choices[0].message.content == "block":
-            time.sleep(3)
+            time.sleep(12)
     return True
 
 
 def test_a_coroutine_that_blocks_loses_no_other_episode() -> None:
     domain = agent(quick_or_blocking, ["yes", "block", "yes"], *[["a", "b", "c"]] * 2)
     domain._options = type(domain._options)(  # type: ignore[misc]
-        domain._options.models, domain._options.helpers, domain._options.scale, False, 1.5
+        domain._options.models, domain._options.helpers, domain._options.scale, False, 5.0
     )
     rollouts = played(domain, workers=1)
     assert [each.outcome for each in rollouts.trajectories] == [-1, 1, 1]
@@ -259,7 +259,7 @@ class Late:
     def respond(self, episodes: Any, seeds: Any) -> Any:
         from helpers.agents import said
 
-        time.sleep(0.4)
+        time.sleep(2)
         return [said("yes") for _ in episodes]
 
     def release_cache(self) -> None: ...

@@ -59,10 +59,10 @@ async def hang_up(request: Coroutine[Any, Any, Any]) -> None:
 @pytest.mark.parametrize("more", [{}, {"stream": True}])
 def test_a_client_that_hangs_up_and_asks_again_has_asked_once(more: dict[str, Any]) -> None:
     async def solve(client: Any, go: threading.Event) -> bool:
-        await hang_up(posted(client, 0.3, **more))
-        await hang_up(posted(client, 0.3, **more))
+        await hang_up(posted(client, 1.0, **more))
+        await hang_up(posted(client, 1.0, **more))
         again = asyncio.create_task(posted(client, 10, **more))
-        await asyncio.sleep(0.1)  # the endpoint hears of the end of the connection
+        await asyncio.sleep(0.5)  # the endpoint hears of the end of the connection
         go.set()
         return "one" in (await again).text and "two" in (await posted(client, 10, **more)).text
 
@@ -72,9 +72,9 @@ def test_a_client_that_hangs_up_and_asks_again_has_asked_once(more: dict[str, An
 
 def test_several_answers_are_asked_for_once_too() -> None:
     async def solve(client: Any, go: threading.Event) -> bool:
-        await hang_up(posted(client, 0.3, n=3))
+        await hang_up(posted(client, 1.0, n=3))
         again = asyncio.create_task(posted(client, 10, n=3))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)
         go.set()
         choices = (await again).json()["choices"]
         return [choice["message"]["content"] for choice in choices] == ["a", "b", "c"]

@@ -63,14 +63,14 @@ def test_a_stream_shows_signs_of_life_until_its_answer_is_there(
     async def solve(task: Task, client: Any) -> bool:
         for number, stream in enumerate(STREAMED):
             policy.go.clear()
-            threading.Timer(0.5, policy.go.set).start()
+            threading.Timer(1.5, policy.go.set).start()
             address = str(client.base_url)  # over the network, in pieces
             networked = openai.AsyncOpenAI(base_url=address, api_key=client.api_key)
             async with networked:
                 assert await stream(networked, CHAT) == f"answer {number}"
         for path, body in BODIES.items():
             policy.go.clear()
-            threading.Timer(0.5, policy.go.set).start()
+            threading.Timer(1.5, policy.go.set).start()
             reply = await post(client, path, {"model": "policy", "stream": True, **body})
             assert reply.text.startswith(SIGNS[path] * 2)
             after = reply.text.replace(SIGNS[path], "")
@@ -150,7 +150,7 @@ class Late(Narrow):
     """Refuses a chat that is too long, after a while."""
 
     def respond(self, episodes: Any, seeds: Any) -> Any:
-        threading.Event().wait(0.5)
+        threading.Event().wait(1.5)
         return super().respond(episodes, seeds)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from rlanything.domains.base import EpisodeError
 from rlanything.roles.baselines import ExpertAgent
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
+from rlanything_agent.harbor.box import BoxImages
 
 DOCKERFILE = """FROM debian:12
 RUN apt-get update && apt-get install -y bash coreutils && rm -rf /var/lib/apt/lists/* \\
@@ -255,6 +257,25 @@ def test_an_instruction_that_fails_is_named_and_blames_nobody(tmp_path: Path) ->
     with pytest.raises(EpisodeError, match=said) as fault, episode(folder):
         pass
     assert not fault.value.lost
+
+
+def test_images_of_episodes_that_go_on_are_kept_however_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoxImages, "MOST", 1)
+    for name in ("one", "two", "three"):
+        task_folder(tmp_path / name, check=CHECK)
+    domain = harbor(tmp_path)
+    outcomes: list[object] = []
+    with ExitStack() as stack:
+        environments = []
+        for task in domain.tasks("train", 3, 0):
+            environments.append(stack.enter_context(closing(domain.environment())))
+            environments[-1].reset(task)
+        for environment in environments:
+            say(environment, "echo 42 > answer.txt")
+            outcomes.append(say(environment, "exit").outcome)
+    assert outcomes == [1, 1, 1]
 
 
 def test_the_reference_solution_wins_by_the_policy_s_own_way(tmp_path: Path) -> None:

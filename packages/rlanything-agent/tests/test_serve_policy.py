@@ -283,3 +283,19 @@ def test_it_improves_over_200_games_of_a_client_that_knows_nothing_of_it(tmp_pat
     print(gain)
     assert gain is not None
     assert gain.low > 0
+
+
+def test_half_a_line_that_a_signal_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(file: int) -> None:
+        raise KeyboardInterrupt
+
+    with closing(Journal(tmp_path / "journal")) as journal:
+        journal.write({"kind": "first"})
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                journal.write({"kind": "a long one", "text": "x" * 99})
+        journal.write({"kind": "last"})
+        assert [event["kind"] for event in journal.events()] == ["first", "last"]

@@ -393,7 +393,7 @@ def test_judges_alone_score_what_a_teaching_client_leaves_idle(tmp_path: Path) -
     with served(tmp_path, keys=keys, every=1, idle_seconds=0.0) as service:
         service.ask([user("Not mine.")], authorization="Bearer asks")
         service.ask([user(OPENING)], authorization="Bearer teaches")
-        for _ in range(100):
+        for _ in range(1200):
             if service.client.get("/health").json()["version"]:
                 break
             threading.Event().wait(0.1)
@@ -407,7 +407,7 @@ def test_judges_alone_score_what_a_teaching_client_leaves_idle(tmp_path: Path) -
 def test_an_idle_episode_ends_while_others_ask(tmp_path: Path) -> None:
     with served(tmp_path, every=1, idle_seconds=0.3) as service:
         service.ask([user(OPENING)])
-        for i in range(100):
+        for i in range(1200):
             if service.client.get("/health").json()["version"]:
                 break
             service.ask([user(f"Another task {i}.")])

@@ -18,7 +18,7 @@ from rlanything_coding.sandbox import box, local
 from rlanything_coding.sandbox.base import Job, Limits, Verdict
 from rlanything_coding.sandbox.local import LocalExecutor
 
-LIMITS = Limits(cpu_seconds=1, wall_seconds=1.5)
+LIMITS = Limits(cpu_seconds=3, wall_seconds=3.0)
 SIGNALS = ("SIGSTOP", "SIGKILL", "SIGTERM", "SIGUSR1", "SIGTSTP", "SIGTTIN", "SIGRTMIN", "SIGRTMAX")
 STORM = f"""
 import ctypes, os, signal
@@ -73,12 +73,12 @@ time.sleep(30)
 def test_a_program_that_dies_leaves_no_core_dump(executor: LocalExecutor) -> None:
     # RLIMIT_CORE is not asked where the host collects them through a pipe. The files of a process
     # that is not dumpable are root's, whoever runs it.
-    thread = threading.Thread(target=executor.run, args=(Job("import time\ntime.sleep(0.5)"),))
+    thread = threading.Thread(target=executor.run, args=(Job("import time\ntime.sleep(2)"),))
     thread.start()
     [pid] = executor.box_pids()
     while len(processes := family(pid)) < 4 and thread.is_alive():
         time.sleep(0.01)
-    time.sleep(0.1)
+    time.sleep(0.5)
     assert os.stat(f"/proc/{processes[3]}/stat").st_uid == 0
     thread.join()
 
@@ -104,7 +104,7 @@ def running(group: int) -> list[int]:
 
 
 def wait_for_the_end_of(group: int) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while running(group) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert running(group) == []
@@ -120,7 +120,7 @@ def test_a_box_that_is_stopped_from_outside_is_replaced_in_time(
         os.kill(family(pid)[victim], signal.SIGSTOP)
         began = time.monotonic()
         result = executor.run(Job("print(42)", expected="42", limits=LIMITS))
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 40
         assert result.verdict is Verdict.OK
     wait_for_the_end_of(pid)
 
@@ -128,9 +128,9 @@ def test_a_box_that_is_stopped_from_outside_is_replaced_in_time(
 def test_a_program_under_which_every_box_stops_has_failed_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(box, "GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(local, "EXTRA_SECONDS", 1.0)
-    job = Job("import time\ntime.sleep(60)", limits=Limits(wall_seconds=0.5))
+    monkeypatch.setattr(box, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(local, "EXTRA_SECONDS", 3.0)
+    job = Job("import time\ntime.sleep(60)", limits=Limits(wall_seconds=2.0))
     over, stopped = threading.Event(), set[int]()
     with LocalExecutor(1) as executor:
 
@@ -153,7 +153,7 @@ def test_a_program_under_which_every_box_stops_has_failed_soon(
         assert result.verdict is Verdict.ERROR
         assert "no answer within" in result.reason
         assert result.reason.endswith("; another program ran")
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
 
 
 HOST = """
@@ -171,7 +171,7 @@ def test_a_host_that_is_killed_leaves_nothing(stopped: bool) -> None:
     host = subprocess.Popen([sys.executable, "-c", HOST], stdout=subprocess.PIPE)
     assert host.stdout is not None
     group = int(host.stdout.readline())
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(processes := family(group)) < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(processes) == 4

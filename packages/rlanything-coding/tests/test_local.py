@@ -98,7 +98,7 @@ def check_mixed(count: int, slow: int) -> None:
         # Results hold their outputs; beyond those, nothing may grow.
         kept = sum(len(each.stdout) for each in results) // 1024
         assert resident_kb() - memory < kept + 20_000 + count
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while processes(groups) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert processes(groups) == 0
@@ -125,12 +125,12 @@ def descendants(pid: int) -> list[int]:
 def test_a_box_process_that_is_killed_costs_a_retry(victim: int) -> None:
     with LocalExecutor(1) as executor:
         executor.run(Job("pass"))
-        job = Job("import time\ntime.sleep(1)\nprint(input())", "7", "7", limits=LIMITS)
+        job = Job("import time\ntime.sleep(2)\nprint(input())", "7", "7", limits=LIMITS)
         results = []
         thread = threading.Thread(target=lambda: results.append(executor.run(job)))
         thread.start()
         [pid] = executor.box_pids()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(family := descendants(pid)) < 4 and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.1)
@@ -199,11 +199,11 @@ def test_an_interrupted_run_does_not_answer_for_the_next() -> None:
 
 def test_runs_are_as_parallel_as_there_are_boxes() -> None:
     with LocalExecutor(4) as executor:
-        jobs = [Job("import time\ntime.sleep(1.5)", limits=LIMITS)] * 4
+        jobs = [Job("import time\ntime.sleep(2.5)", limits=LIMITS)] * 4
         executor.run_all(jobs)
         began = time.monotonic()
         executor.run_all(jobs)
-        assert time.monotonic() - began < 5.5
+        assert time.monotonic() - began < 9  # one after another: 10
 
 
 def test_limits_are_those_that_were_asked_for() -> None:
@@ -215,7 +215,7 @@ def test_limits_are_those_that_were_asked_for() -> None:
         assert executor.run(many).verdict is Verdict.OK
         assert executor.run(Job(many.program, limits=small)).verdict is Verdict.MEMORY
         threads = "import threading\ndone = threading.Event()\nfor n in range({}):\n" + (
-            "    threading.Thread(target=done.wait, args=(0.5,)).start()\ndone.set()"
+            "    threading.Thread(target=done.wait, args=(2,)).start()\ndone.set()"
         )
         few = Limits(threads=4)
         assert executor.run(Job(threads.format(3), limits=few)).verdict is Verdict.OK

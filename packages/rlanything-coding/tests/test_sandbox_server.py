@@ -194,8 +194,8 @@ def test_many_runs_keep_their_order(server: Server) -> None:
 
 @pytest.fixture
 def hasty(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """A server that gets two tries of .3 s."""
-    monkeypatch.setattr(remote, "GRACE_SECONDS", 0.3 - JOB.limits.wall)
+    """A server that gets two tries of a second."""
+    monkeypatch.setattr(remote, "GRACE_SECONDS", 1.0 - JOB.limits.wall)
     monkeypatch.setattr(remote, "TRIES", 2)
     return server
 
@@ -228,7 +228,7 @@ def test_a_hostile_server_breaks_a_run_in_time_and_nothing_else(
     assert result.reason.endswith(", 2 times")
     said = result.reason.removeprefix(f"{hasty.url}/run_code: it ")
     if answer in SLOW.values():
-        assert said.startswith("did not answer within 0.3 s")
+        assert said.startswith("did not answer within 1 s")
     else:
         assert said.startswith(("sent ", "cannot be", "has status none", "did not answer"))
 
@@ -383,18 +383,18 @@ def test_what_a_server_refuses_of_one_program_alone_is_that_programs_error(
 
 @pytest.fixture
 def impatient(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
-    """A server that is asked for .2 s."""
-    monkeypatch.setattr(remote, "GRACE_SECONDS", 0.2 - JOB.limits.wall)
-    monkeypatch.setattr(remote, "TRIAL_SECONDS", 0.2)
-    monkeypatch.setattr(remote, "SILENT_SECONDS", 0.1)
+    """A server that is asked for a second."""
+    monkeypatch.setattr(remote, "GRACE_SECONDS", 1.0 - JOB.limits.wall)
+    monkeypatch.setattr(remote, "TRIAL_SECONDS", 1.0)
+    monkeypatch.setattr(remote, "SILENT_SECONDS", 0.5)
     return server
 
 
 def test_a_silent_server_is_refused_in_a_line_and_not_asked_by_every_run(impatient: Server) -> None:
-    impatient.answers += [1.0] * 99
+    impatient.answers += [3.0] * 99
     executor = RemoteExecutor(impatient.url, parallel=4)
     began = time.monotonic()
-    with pytest.raises(SandboxUnavailable, match=r"did not answer within 0.2 s, nor a trial") as it:
+    with pytest.raises(SandboxUnavailable, match=r"did not answer within 1 s, nor a trial") as it:
         executor.run_all([JOB] * 4)
     executor.close()
     assert len(str(it.value).splitlines()) == 1
@@ -403,14 +403,14 @@ def test_a_silent_server_is_refused_in_a_line_and_not_asked_by_every_run(impatie
         with pytest.raises(SandboxUnavailable, match="did not answer"):
             executor.run(JOB)
     assert len(impatient.bodies) == asked
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
 
 
 def test_a_silent_server_is_asked_again_after_a_while(
     impatient: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "REMEMBERED_SECONDS", 0.0)
-    impatient.answers += [1.0] * 2
+    impatient.answers += [3.0] * 2
     executor = RemoteExecutor(impatient.url)
     with pytest.raises(SandboxUnavailable):
         executor.run(JOB)
@@ -418,16 +418,16 @@ def test_a_silent_server_is_asked_again_after_a_while(
 
 
 def test_a_program_to_which_alone_a_server_is_silent_has_failed(impatient: Server) -> None:
-    impatient.answers += [1.0, finished("42\n")]
+    impatient.answers += [3.0, finished("42\n")]
     result = RemoteExecutor(impatient.url).run(JOB)
     assert result.verdict is Verdict.ERROR
-    assert result.reason.endswith("did not answer within 0.2 s; another program ran")
+    assert result.reason.endswith("did not answer within 1 s; another program ran")
 
 
 def test_episodes_on_a_silent_server_could_not_be_played(
     impatient: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote, "GRACE_SECONDS", 0.2 - 3.5)
+    monkeypatch.setattr(remote, "GRACE_SECONDS", 1.0 - 3.5)
     domain = Coding(sandbox=impatient.url)
     [task] = domain.tasks("train", 1, 0)
     environment = domain.environment()

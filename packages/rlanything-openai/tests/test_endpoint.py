@@ -78,8 +78,10 @@ def test_answers_come_in_the_order_of_the_questions(fake: FakeEndpoint) -> None:
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_no_more_requests_are_under_way_than_allowed(fake: FakeEndpoint, limit: int) -> None:
-    fake.delay_seconds = 0.02
-    open_endpoint(fake, concurrency=limit).ask([(HELLO, i) for i in range(12)], SAMPLING)
+    fake.delay_seconds = 0.2
+    open_endpoint(fake, concurrency=limit, timeout_seconds=30).ask(
+        [(HELLO, i) for i in range(12)], SAMPLING
+    )
     assert (fake.most_at_once, fake.requests) == (limit, 12)
 
 
@@ -299,9 +301,9 @@ def test_retry_after_is_read_in_seconds_and_as_a_date() -> None:
 
 
 def test_requests_together_take_as_long_as_answers_keep_coming(fake: FakeEndpoint) -> None:
-    fake.delay_seconds = 0.2
+    fake.delay_seconds = 0.5
     done = list[int]()
-    endpoint = open_endpoint(fake, seconds=1.0, concurrency=1, timeout_seconds=9)
+    endpoint = open_endpoint(fake, seconds=3.0, concurrency=1, timeout_seconds=9)
     answers = endpoint.ask([(HELLO, i) for i in range(8)], SAMPLING, done.append)
     assert [answer.text for answer in answers] == ["Hello."] * 8
     assert done == [1] * 8

@@ -133,15 +133,15 @@ def test_a_sleeping_engine_has_the_weights_that_were_learned_meanwhile(card, log
 
 
 def test_samples_are_reported_one_by_one_and_only_silence_has_a_limit(card) -> None:
-    engine = on_card(seconds=2.0)
+    engine = on_card(seconds=4.0)
     expected = tokens(engine)
-    card(step_seconds=0.8)  # three samples take longer than the limit
+    card(step_seconds=1.6)  # three samples take longer than the limit
     done = list[int]()
     groups = engine.generate(REQUESTS, GREEDY, done.append)
     assert [one.token_ids for group in groups for one in group] == expected
     assert done == [1, 1, 1]
     card(step_seconds=20.0)
-    with pytest.raises(GenerationTimeout, match=r"silent for 2 s; raise policy\.timeout_seconds"):
+    with pytest.raises(GenerationTimeout, match=r"silent for 4 s; raise policy\.timeout_seconds"):
         engine.generate(REQUESTS, GREEDY)
 
 

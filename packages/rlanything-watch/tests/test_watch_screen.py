@@ -21,7 +21,7 @@ from helpers.results import evaluation_record
 from rlanything.runs.directory import run_lock
 from rlanything.runs.store.store import Store
 from rlanything_watch import app as screen
-from rlanything_watch.app import WatchApp
+from rlanything_watch.app import WatchApp, Watched
 from rlanything_watch.source import RunSource
 
 Keys = Callable[[Pilot[None], WatchApp], Awaitable[None]]
@@ -57,6 +57,14 @@ async def until(pilot: Pilot[None], holds: Callable[[], object], seconds: float 
     await pilot.pause()
 
 
+def shows_its_choice(run: Watched) -> bool:
+    """Whether the episode that was asked for, or else the newest, was read."""
+    view = run.view
+    if view is None or view.chosen is None:
+        return True
+    return view.episodes[view.chosen].id == (run.episode or view.episodes[-1].id)
+
+
 def text(app: WatchApp) -> str:
     """Returns the text on the screen, without colours."""
     strips = app.screen._compositor.render_strips()
@@ -70,7 +78,7 @@ def after(runs: Sequence[Path], *pressed: str, size: tuple[int, int] = (80, 24))
     async def keys(pilot: Pilot[None], app: WatchApp) -> None:
         for key in pressed:
             await pilot.press(key)
-            await pilot.pause(0.1)
+            await until(pilot, lambda: all(map(shows_its_choice, app.runs)))
         shown.append(text(app))
 
     watched(runs, keys, size)
@@ -231,7 +239,7 @@ def test_the_newest_episode_is_followed_unless_another_was_chosen(
 
     async def keys(pilot: Pilot[None], app: WatchApp) -> None:
         await pilot.press("2", "right")
-        assert "iteration 3 " in text(app)
+        await until(pilot, lambda: "iteration 3 " in text(app))
         shutil.copy(made / "run.sqlite", tmp_path / "newer")
         os.replace(tmp_path / "newer", run / "run.sqlite")
         await until(pilot, lambda: "iteration 12 ·" in text(app))
@@ -257,8 +265,8 @@ def test_a_run_that_cannot_be_read_for_a_while_is_one_line_above_what_was_read(
 
     async def keys(pilot: Pilot[None], app: WatchApp) -> None:
         (run / "run.sqlite").write_bytes(whole[: len(whole) // 2 + 100])
-        await until(pilot, lambda: app.runs[0].problem)
-        assert "run.sqlite: database disk image is malformed" in app.runs[0].problem
+        malformed = "run.sqlite: database disk image is malformed"
+        await until(pilot, lambda: malformed in app.runs[0].problem)
         assert text(app).splitlines()[1].startswith(str(run)[:40])
         assert "success: " in text(app)
         (run / "run.sqlite").unlink()

@@ -194,7 +194,9 @@ def _portable(error: Exception) -> Exception:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
+    # The driver handles them, and waits for what a seat writes; it kills seats otherwise.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     # These errors mean that the driver is gone.
     with suppress(EOFError, BrokenPipeError):
         serve(Channel(socket.socket(fileno=int(sys.argv[1]))))

@@ -291,9 +291,9 @@ class EnvironmentPool:
             return
         for name, data in seen.images.items():
             path = self._images / name
-            if not path.exists():
+            if not _has_size(path, len(data)):
                 self._images.mkdir(exist_ok=True)
-                replace_file(path, data)
+                replace_file(path, data, synced=True)
 
     def _hear(self, seconds: float) -> bool:
         """Waits this long for messages, receives one from each worker that sent some, and replaces
@@ -357,6 +357,14 @@ class EnvironmentPool:
 
     def _start(self, number: int) -> WorkerProcess:
         return WorkerProcess(self._launches[number], self._source, self._timeout_seconds)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    """Whether a file is whole; after a power cut it may be empty."""
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
 
 
 def _opened(answer: Answer) -> Observation | EpisodeError:

@@ -15,6 +15,7 @@ from rlanything.config.roles import RoleConfig, TrainedRoleConfig
 from rlanything.config.worlds import PlayedDomain
 from rlanything.engines.base import ModelError
 from rlanything.engines.images import ImageBook
+from rlanything.files import replace_file
 from rlanything.runs.paths import IMAGES, RECIPE, STORE, RunDirectoryError, run_path
 from rlanything.runs.store.database import StoreError
 from rlanything.runs.store.store import Store
@@ -92,5 +93,5 @@ def take_baseline(store: Store, recipe: Recipe, directory: Path) -> None:
             except ModelError as error:
                 raise RecipeError(f"evaluation.baseline: {error}; or leave it out") from None
             (directory / IMAGES).mkdir(exist_ok=True)
-            (directory / IMAGES / name).write_bytes(data)
+            replace_file(directory / IMAGES / name, data, synced=True)
         store.take_beginning(other)

@@ -262,6 +262,7 @@ class Session:
             try:
                 return (yield from self._iterations_left(opened))
             except SeatLost as loss:
+                opened.stopper.check()
                 before, kept = kept, opened.store.last_iteration()
                 losses = losses + 1 if kept == before else 1
                 if losses == MAX_LOSSES:

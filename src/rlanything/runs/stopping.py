@@ -56,7 +56,13 @@ class Stopper:
             yield
         finally:
             self._deferring = before
-        if self._pending is not None and not before:
+        if not before:
+            self.check()
+
+    def check(self) -> None:
+        """Raises `Stopped` if a signal has arrived, for example in a deferred section that ended
+        by an error."""
+        if self._pending is not None:
             raise Stopped(self._pending)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -58,7 +58,12 @@ def tracking(
             opened = _wandb(recipe.tracker.wandb, recipe, directory, store)
             tracks["wandb"] = stack.enter_context(opened)
 
+        sent: set[tuple[int, str]] = set()
+
         def track(iteration: int, metrics: Metrics) -> None:
+            # After a lost seat iterations are repeated, with the same results.
+            metrics = {name: v for name, v in metrics.items() if (iteration, name) not in sent}
+            sent.update((iteration, name) for name in metrics)
             for name, tell in list(tracks.items()):
                 try:
                     tell(iteration, metrics)

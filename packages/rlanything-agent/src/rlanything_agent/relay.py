@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 DUMPABLE = 4
@@ -77,15 +78,19 @@ def feed(target: Any, given: bytes) -> None:
 def accept(listener: socket.socket, path: str) -> None:
     """Connects every incoming connection to the endpoint."""
     while True:
-        one, _ = listener.accept()
-        other = socket.socket(socket.AF_UNIX)
+        pair: list[socket.socket] = []
         try:
-            other.connect(path)
-        except OSError:  # the endpoint is gone
-            one.close()
-            continue
-        for pair in ((one, other), (other, one)):
-            threading.Thread(target=pump, args=pair, daemon=True).start()
+            pair.append(listener.accept()[0])
+            pair.append(socket.socket(socket.AF_UNIX))
+            pair[1].connect(path)
+            for ends in (pair, pair[::-1]):
+                threading.Thread(target=pump, args=ends, daemon=True).start()
+        except (OSError, RuntimeError):  # the endpoint is gone, or there are too many at once
+            for end in pair:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+            time.sleep(0.05)
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:

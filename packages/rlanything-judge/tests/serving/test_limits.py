@@ -100,8 +100,8 @@ def test_a_name_that_was_pointed_at_this_machine_is_refused() -> None:
 
 
 def test_half_a_request_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
-    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.0)
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 1.0)
     with served() as port:
         line = "POST /judge HTTP/1.1\r\nHost: localhost\r\n"
         with begun(port, "") as silent, begun(port, line) as head:

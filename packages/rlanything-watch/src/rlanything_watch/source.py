@@ -5,7 +5,6 @@ ends meanwhile can close its store as if nobody watched."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -19,11 +18,6 @@ from rlanything.runs.report.facts import Facts, Reader
 from rlanything.runs.report.history import Episode
 from rlanything.runs.store.store import Store
 from rlanything.runs.store.stored import ForgottenError, StoredTrajectory
-
-SETTLED_SECONDS = 5.0
-"""Age at which the newest change is read once more. A transaction changes its file first and can be
-read only after the disk confirmed it, so a read in between misses it, and no later change of the
-file would tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +51,6 @@ class RunSource:
         self._reader: Reader | None = None
         self._seen: tuple[object, ...] | None = None
         """State of the run's files and the chosen episode at the last read."""
-        self._settled = False
-        """Whether the last read found everything that the files held then."""
 
     def check(self) -> None:
         """Raises `StoreError` or `RunDirectoryError` if there is no run that can be read."""
@@ -73,10 +65,8 @@ class RunSource:
         stamp = _stamp(store)
         history = (holder, stamp[:1])
         log = _stamp(store.with_name(f"{STORE}-wal"))
-        seen = (history, stamp, log, episode)
-        written = max((times[-1] for times in (stamp, log) if times), default=0)
-        settled = time.time_ns() - written > SETTLED_SECONDS * 1e9
-        if seen == self._seen and (self._settled or not settled):
+        seen = (history, stamp, log, _commits(store), episode)
+        if seen == self._seen:
             return None
         if self._seen is None or self._seen[0] != history:
             self._reader = None
@@ -91,7 +81,7 @@ class RunSource:
                 self._reader = Reader(opened, self.directory)
             self._reader.reopen(opened)
             view = self._view(self._reader, episode)
-        self._seen, self._settled = seen, settled
+        self._seen = seen
         return view
 
     def _view(self, reader: Reader, wanted: str | None) -> RunView:
@@ -122,6 +112,16 @@ def _played(reader: Reader, episode: Episode) -> StoredTrajectory | None:
         said = tuple(replace(own, completion=other.completion) for own, other in pairs)
         return replace(played, steps=(replace(played.steps[0], judgements=said),))
     return None
+
+
+def _commits(store: Path) -> bytes:
+    """Returns the header of the log's index, which changes when a commit can be read. The log
+    changes earlier: the disk must confirm a commit first."""
+    try:
+        with open(store.with_name(f"{STORE}-shm"), "rb") as file:
+            return file.read(48)
+    except OSError:
+        return b""
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -59,7 +59,11 @@ class HFEngine:
         completions: list[list[Completion]] = []
         for start in range(0, len(requests), BATCH_ROWS):
             batch = requests[start : start + BATCH_ROWS]
-            completions += self._generate_batch(batch, sampling)
+            try:
+                completions += self._generate_batch(batch, sampling)
+            except BaseException:  # keys and values may be half moved
+                self.release_cache()
+                raise
             if on_samples is not None:
                 on_samples(sum(len(request.seeds) for request in batch))
         return completions

@@ -18,6 +18,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -93,11 +94,14 @@ class BoxImages:
     """The images of a worker, each made once, in a temporary folder."""
 
     MOST = 16
+    """Number of images that are kept beyond those of episodes that go on."""
 
     def __init__(self, here: Installed) -> None:
         self._here = here
         self._root = tempfile.TemporaryDirectory(prefix="harbor-", ignore_cleanup_errors=True)
         self._made: dict[Path, tuple[PlainImage, Path]] = {}
+        self.used = Counter[Path]()
+        """Episodes that go on, by the folder with their image's files."""
         self._counted = 0
         own = self.folder("own")
         (own / "bin").mkdir()
@@ -131,9 +135,9 @@ class BoxImages:
         """Returns a task's image and the folder with its files, which is made if necessary. Raises
         `NotPlain` if an instruction fails."""
         if task.folder not in self._made:
-            while len(self._made) >= self.MOST:
-                _, oldest = self._made.pop(next(iter(self._made)))
-                shutil.rmtree(oldest, ignore_errors=True)
+            idle = [one for one, (_, files) in self._made.items() if not self.used[files]]
+            for oldest in idle[: max(0, len(idle) + 1 - self.MOST)]:
+                shutil.rmtree(self._made.pop(oldest)[1], ignore_errors=True)
             image = box_image(task, self._here)
             files = self.folder("image")
             try:
@@ -183,6 +187,21 @@ class BoxImages:
             shutil.copytree(task.context, context, symlinks=True, dirs_exist_ok=True)
             _open_to_all(context)
             more = [(context, PurePosixPath(CONTEXT))]
+        try:
+            self._run_builds(task, image, files, more, seconds)
+        finally:
+            for place, _ in more:
+                with contextlib.suppress(OSError):
+                    _remove(place)
+
+    def _run_builds(
+        self,
+        task: HarborTask,
+        image: PlainImage,
+        files: Path,
+        more: Sequence[Shown],
+        seconds: float,
+    ) -> None:
         deadline = time.monotonic() + seconds
         variables = self.variables(image, task.variables)
         with contextlib.closing(_Session(self, files, more, variables, task)) as session:
@@ -209,7 +228,13 @@ class BoxContainer:
         self._state = images.copied(self._files)
         self._folder = task.workdir or self._image.folder
         self._variables = images.variables(self._image, task.variables)
-        self._session = _Session(images, self._state, [], self._variables, task)
+        try:
+            self._session = _Session(images, self._state, [], self._variables, task)
+        except BaseException:
+            shutil.rmtree(self._state, ignore_errors=True)
+            raise
+        self._open = True
+        images.used[self._files] += 1
 
     @property
     def folder(self) -> str:
@@ -263,6 +288,8 @@ class BoxContainer:
         return Tested(rewards, ran)
 
     def close(self) -> None:
+        self._images.used[self._files] -= self._open
+        self._open = False
         self._session.close()
         with contextlib.suppress(OSError):  # it only takes space
             _remove(self._state)

@@ -63,8 +63,10 @@ class Journal:
                 raise OSError(0, "no space left on device")
             if synced:
                 os.fsync(self._file)
-        except OSError as error:
+        except BaseException as error:  # a signal as well: half a line must not stay
             os.ftruncate(self._file, self._end)
+            if not isinstance(error, OSError):
+                raise
             raise JournalError(
                 f"{self.path}: cannot be written ({error.strerror}); free space there"
             ) from None
