@@ -6,8 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# The other distributions of this repository; rlanything-gyms and -tinker take an extra, Ray
-# has an environment of its own, and rlanything-vllm comes without vLLM: its settings can be planned with.
+# The other distributions of this repository; rlanything-gyms and -tinker take an extra, Ray has an
+# environment of its own, and rlanything-vllm comes without vLLM: its settings can be planned with.
 NEIGHBOURS := $(filter-out %-gyms %-ray %-tinker,$(wildcard packages/*))
 
 # No input: on a machine without a terminal a question would hang the build.

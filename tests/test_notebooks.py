@@ -39,7 +39,7 @@ def test_a_notebook_runs_as_a_script(path: Path, tmp_path: Path) -> None:
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=290,
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr[-3000:]
 

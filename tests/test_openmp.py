@@ -34,7 +34,7 @@ def cpu_seconds(threads):
 alone = cpu_seconds(1)
 busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
 try:
-    print(min(cpu_seconds(2) for _ in range(3)) / alone)
+    print(cpu_seconds(2) / alone)
 finally:
     busy.kill()
 """
@@ -58,7 +58,7 @@ def output(code: str, **variables: str) -> subprocess.CompletedProcess[str]:
         env=environment | {"PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=120,
         check=True,
     )
 

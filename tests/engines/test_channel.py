@@ -34,7 +34,7 @@ def test_whoever_says_nothing_or_reads_nothing_is_given_up_in_time(ends):
         ours.receive(0.1)
     with pytest.raises(TimeoutError):
         ours.send(bytes(50_000_000), 0.1)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 5
 
 
 def test_a_message_that_trickles_in_does_not_move_the_deadline():

@@ -27,7 +27,7 @@ from rlanything.roles.judges.scores import parse_score
 COUNT = 10_500
 """Number of different malformed answers; the giants of a megabyte come on top."""
 MEGABYTE = 1 << 20
-SECONDS = 20.0
+SECONDS = 5.0
 """Largest processor time of a parser on a megabyte, on a busy machine. Quadratic time takes many
 minutes."""
 # Controls, byte order mark, zero width, bidirectional, soft hyphen, exotic spaces and line ends,

@@ -144,7 +144,7 @@ def test_a_generation_call_that_hangs_meets_its_time_out():
     begun = time.monotonic()
     with pytest.raises(GenerationTimeout, match=r"raise judge\.timeout_seconds"):
         TimedEngine(SleepingEngine(30), 0.2, "judge").generate([], Sampling(1.0, 1))
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < 5
     assert signal.getsignal(signal.SIGALRM) is before
     assert TimedEngine(SleepingEngine(0), 5, "judge").generate([], Sampling(1.0, 1)) == []
 

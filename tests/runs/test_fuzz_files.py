@@ -91,7 +91,7 @@ def test_a_damaged_pool_is_one_error_with_the_remedy(saved: str) -> None:
         start = time.process_time()
         with pytest.raises(PoolError) as caught:
             Pool.from_json(text)
-        assert time.process_time() - start < 10
+        assert time.process_time() - start < 1
         message = str(caught.value)
         assert "checkpoint" in message or "resume with the version" in message
         assert message.isprintable(), message

@@ -120,7 +120,7 @@ def test_a_box_that_is_stopped_from_outside_is_replaced_in_time(
         os.kill(family(pid)[victim], signal.SIGSTOP)
         began = time.monotonic()
         result = executor.run(Job("print(42)", expected="42", limits=LIMITS))
-        assert time.monotonic() - began < 40
+        assert time.monotonic() - began < 20
         assert result.verdict is Verdict.OK
     wait_for_the_end_of(pid)
 
@@ -153,7 +153,7 @@ def test_a_program_under_which_every_box_stops_has_failed_soon(
         assert result.verdict is Verdict.ERROR
         assert "no answer within" in result.reason
         assert result.reason.endswith("; another program ran")
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 30
 
 
 HOST = """

@@ -129,7 +129,7 @@ def test_a_flood_is_compared_as_fast_as_it_is_read() -> None:
     began = time.process_time()
     assert not same_tokens("x\n" * 2**22, "x", DEFAULT_GRADING)
     assert not same_tokens(f"{'1' * 2**22}.5", "1.5", DEFAULT_GRADING)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 0.5
 
 
 TEXTS = st.text(alphabet="ab \n\t", max_size=300)

@@ -104,7 +104,7 @@ def test_a_damaged_line_is_one_error_that_names_it_and_the_remedy() -> None:
         start = time.process_time()
         with pytest.raises(RolloutsError) as caught:
             list(read_rollouts(PLACE, io.BytesIO(good + line + b"\n" + good), lambda _: None))
-        assert time.process_time() - start < 10
+        assert time.process_time() - start < 1
         message = str(caught.value)
         assert message.startswith(f"{PLACE}, line 2: "), message
         assert "; " in message

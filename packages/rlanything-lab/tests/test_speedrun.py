@@ -32,7 +32,7 @@ from rlanything_lab.speedrun.speedrun import SpeedrunRequest, speedrun
 from rlanything_lab.speedrun.table import BEGIN, END, read_entries, table, write_table
 from rlanything_lab.speedrun.verify import check_entry
 
-BUDGET = 60.0
+BUDGET = 30.0
 """CPU seconds in which a tiny model ends a few iterations of a guessing game, even where other
 programs slow it down."""
 SMALL = ("loop.tasks=4", "loop.tasks_per_iteration=2", "loop.rollouts_per_task=2")
@@ -298,7 +298,7 @@ def test_a_command_over_its_budget_is_killed_with_all_its_processes(tmp_path: Pa
     )
     spent = run_within(3.0, [sys.executable, "-c", code], tmp_path / "log", os.environ)
     assert spent.exit_code is None
-    assert 3.0 <= spent.cpu_seconds < 10.0
+    assert 3.0 <= spent.cpu_seconds < 5.0
     pid = int((tmp_path / "log").read_text())
     assert not Path(f"/proc/{pid}").exists()
 

@@ -329,7 +329,7 @@ def test_a_signal_stops_it_at_once(fake: FakeEndpoint, waiting: str) -> None:
         with pytest.raises(Stopped):
             endpoint.ask([(HELLO, i) for i in range(10)], SAMPLING)
     assert time.monotonic() - begun < 20
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 2
     while any(each.name == "endpoint" for each in threading.enumerate()):
         assert time.monotonic() < deadline, "requests go on after the interruption"
         time.sleep(0.01)

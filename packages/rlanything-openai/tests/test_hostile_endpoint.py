@@ -39,7 +39,7 @@ def test_a_hostile_answer_is_one_line_in_time(fake: FakeEndpoint, answer: Respon
     fake.faults.extend([answer] * 2)
     begun = time.monotonic()
     line = refused(open_endpoint(fake, retries=1, timeout_seconds=0.3))
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 5
     assert len(line) < 500
     assert " at each of 2 tries; " in line
     if answer in SLOW.values():
@@ -103,7 +103,7 @@ def test_no_wait_that_it_asks_for_hangs_a_request(fake: FakeEndpoint, wait: str)
     fake.faults.extend([status(503, Retry_After=wait)] * 2)
     begun = time.monotonic()
     line = refused(open_endpoint(fake, retries=1))
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < 8
     assert ("asks to wait 1000000000 s" in line) == (wait == "1000000000")
 
 

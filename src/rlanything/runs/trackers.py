@@ -61,7 +61,7 @@ def tracking(
         sent: set[tuple[int, str]] = set()
 
         def track(iteration: int, metrics: Metrics) -> None:
-            # After a lost seat iterations are repeated, with the same results.
+            # After a lost seat iterations are repeated.
             metrics = {name: v for name, v in metrics.items() if (iteration, name) not in sent}
             sent.update((iteration, name) for name in metrics)
             for name, tell in list(tracks.items()):

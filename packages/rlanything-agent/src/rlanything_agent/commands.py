@@ -181,14 +181,11 @@ class Command:
 
     def _watch(self) -> None:
         # Not reaped before `end`: nothing else can get the number of its group until then.
-        try:
-            ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        except ChildProcessError:  # `end` was faster
-            ended = None
         status = -signal.SIGKILL
-        if ended is not None:
-            killed = ended.si_code != os.CLD_EXITED
-            status = -ended.si_status if killed else ended.si_status
+        with contextlib.suppress(ChildProcessError):  # `end` was faster
+            ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            assert ended is not None
+            status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
         began = bool(os.read(self._started, 1)) or not self._options.contained
         os.close(self._started)
         printed, complaint = (_tail(file) for file in self._files)

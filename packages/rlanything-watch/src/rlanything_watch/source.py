@@ -64,8 +64,7 @@ class RunSource:
         # A run that goes on may have gone back to a checkpoint before.
         stamp = _stamp(store)
         history = (holder, stamp[:1])
-        log = _stamp(store.with_name(f"{STORE}-wal"))
-        seen = (history, stamp, log, _commits(store), episode)
+        seen = (history, stamp, _commits(store), episode)
         if seen == self._seen:
             return None
         if self._seen is None or self._seen[0] != history:
@@ -116,7 +115,7 @@ def _played(reader: Reader, episode: Episode) -> StoredTrajectory | None:
 
 def _commits(store: Path) -> bytes:
     """Returns the header of the log's index, which changes when a commit can be read. The log
-    changes earlier: the disk must confirm a commit first."""
+    itself changes earlier, before the disk has confirmed the commit."""
     try:
         with open(store.with_name(f"{STORE}-shm"), "rb") as file:
             return file.read(48)

@@ -18,7 +18,6 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -100,8 +99,8 @@ class BoxImages:
         self._here = here
         self._root = tempfile.TemporaryDirectory(prefix="harbor-", ignore_cleanup_errors=True)
         self._made: dict[Path, tuple[PlainImage, Path]] = {}
-        self.used = Counter[Path]()
-        """Episodes that go on, by the folder with their image's files."""
+        self.open = set[BoxContainer]()
+        """Containers of episodes that go on: their images are kept."""
         self._counted = 0
         own = self.folder("own")
         (own / "bin").mkdir()
@@ -135,7 +134,8 @@ class BoxImages:
         """Returns a task's image and the folder with its files, which is made if necessary. Raises
         `NotPlain` if an instruction fails."""
         if task.folder not in self._made:
-            idle = [one for one, (_, files) in self._made.items() if not self.used[files]]
+            used = {container.files for container in self.open}
+            idle = [one for one, (_, files) in self._made.items() if files not in used]
             for oldest in idle[: max(0, len(idle) + 1 - self.MOST)]:
                 shutil.rmtree(self._made.pop(oldest)[1], ignore_errors=True)
             image = box_image(task, self._here)
@@ -182,29 +182,17 @@ class BoxImages:
 
     def _build(self, task: HarborTask, image: PlainImage, files: Path, seconds: float) -> None:
         more: list[Shown] = []
-        if task.context.is_dir():
-            context = self.folder("context")
-            shutil.copytree(task.context, context, symlinks=True, dirs_exist_ok=True)
-            _open_to_all(context)
-            more = [(context, PurePosixPath(CONTEXT))]
-        try:
-            self._run_builds(task, image, files, more, seconds)
-        finally:
-            for place, _ in more:
-                with contextlib.suppress(OSError):
-                    _remove(place)
-
-    def _run_builds(
-        self,
-        task: HarborTask,
-        image: PlainImage,
-        files: Path,
-        more: Sequence[Shown],
-        seconds: float,
-    ) -> None:
-        deadline = time.monotonic() + seconds
-        variables = self.variables(image, task.variables)
-        with contextlib.closing(_Session(self, files, more, variables, task)) as session:
+        with contextlib.ExitStack() as stack:
+            if task.context.is_dir():
+                context = self.folder("context")
+                stack.callback(_discard, context)
+                shutil.copytree(task.context, context, symlinks=True, dirs_exist_ok=True)
+                _open_to_all(context)
+                more = [(context, PurePosixPath(CONTEXT))]
+            deadline = time.monotonic() + seconds
+            variables = self.variables(image, task.variables)
+            session = _Session(self, files, more, variables, task)
+            stack.enter_context(contextlib.closing(session))
             for build in image.builds:
                 left = max(1.0, deadline - time.monotonic())
                 ran = session.run(_with_variables(build), build.folder, left)
@@ -224,17 +212,19 @@ class BoxContainer:
         here."""
         self._images = images
         self._task = task
-        self._image, self._files = images.of(task, seconds)
-        self._state = images.copied(self._files)
+        self._image, self.files = images.of(task, seconds)
+        """The image, and the folder with its files."""
+        self._state = images.copied(self.files)
+        self._places = [self._state]
+        """Folders that are removed with the container."""
         self._folder = task.workdir or self._image.folder
         self._variables = images.variables(self._image, task.variables)
         try:
             self._session = _Session(images, self._state, [], self._variables, task)
         except BaseException:
-            shutil.rmtree(self._state, ignore_errors=True)
+            _discard(self._state)
             raise
-        self._open = True
-        images.used[self._files] += 1
+        images.open.add(self)
 
     @property
     def folder(self) -> str:
@@ -248,6 +238,7 @@ class BoxContainer:
             self._session.run(_KEEP, "/", _GRACE_SECONDS)
         self._session.close()
         tests, logs = self._images.folder("tests"), self._images.folder("logs")
+        self._places += [tests, logs]
         shutil.copytree(self._task.tests, tests, dirs_exist_ok=True)
         _open_to_all(tests)
         _give(logs)
@@ -259,7 +250,7 @@ class BoxContainer:
             # Python runs sitecustomize.py of these folders.
             pythons = [f"etc/{each.name}" for each in (self._state / "etc").glob("python*")]
             for name in (*_RESTORED, *pythons):
-                _restore(self._files, self._state, name)
+                _restore(self.files, self._state, name)
             # A box that mounts on a link would not begin.
             for _, place in self._images.shown(self._state, more):
                 _unlinked(self._state, str(place).lstrip("/"))
@@ -281,18 +272,13 @@ class BoxContainer:
             raise ContainerFault(f"tests cannot begin on what it left: {said}") from None
         with contextlib.closing(session):
             ran = session.run("exec /bin/bash /tests/test.sh", self._folder, seconds)
-        rewards = read_rewards(logs)
-        for place in (tests, logs):
-            with contextlib.suppress(OSError):
-                _remove(place)
-        return Tested(rewards, ran)
+        return Tested(read_rewards(logs), ran)
 
     def close(self) -> None:
-        self._images.used[self._files] -= self._open
-        self._open = False
+        self._images.open.discard(self)
         self._session.close()
-        with contextlib.suppress(OSError):  # it only takes space
-            _remove(self._state)
+        for place in self._places:
+            _discard(place)
 
 
 class _Session:
@@ -492,6 +478,12 @@ def _remove(place: Path) -> None:
     subprocess.run(["rm", "-rf", "--", str(place)], capture_output=True)
     if os.path.lexists(place):
         raise OSError(f"{place} cannot be removed")
+
+
+def _discard(place: Path) -> None:
+    """Removes a folder that is no longer needed; one that stays only takes space."""
+    with contextlib.suppress(OSError):
+        _remove(place)
 
 
 def _size(place: Path) -> int:

@@ -31,6 +31,11 @@ class SameTask:
         ]
 
 
+def has_rewrites(domain: Domain) -> bool:
+    """Whether a domain lists a task's rewrites, as the rules need."""
+    return callable(getattr(domain, "rewrites", None))
+
+
 class RuleAdapter:
     """Proposes the domain's own `rewrites` by a rule that reads no critic.
 
@@ -43,7 +48,7 @@ class RuleAdapter:
         """Raises `PluginError` for another rule, and for a domain without `rewrites`."""
         if by not in ("any", "direction", "accuracy"):
             raise PluginError(f"adapter.options.by: no rule {by!r}: any, direction or accuracy")
-        if not callable(getattr(domain, "rewrites", None)):
+        if not has_rewrites(domain):
             raise PluginError(
                 f"domain {type(domain).__name__} has no rewrites(root, direction): choose the "
                 "adapter null-rewrite or llm"

@@ -31,6 +31,7 @@ from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.build import build_adapter, build_chat_model, build_judge, build_policy
 from rlanything.seeds import derive
 from rlanything_lab.ablation.table import markdown
+from rlanything_lab.rewrite_check.adapters import has_rewrites
 
 ARMS: Mapping[str, Mapping[str, Any]] = {
     "null": {"name": "null-rewrite"},
@@ -138,7 +139,7 @@ def check(
     models = InProcessModels(recipe.threads or 1)
     domain = load_domain(recipe.domain.name, recipe.domain.options)
     if arms is None:
-        rules = callable(getattr(domain, "rewrites", None))
+        rules = has_rewrites(domain)
         arms = [arm for arm, keys in ARMS.items() if rules or keys.get("name") != "rule-rewrite"]
     chat_model = partial(build_chat_model, models=models)
     acting = chat_model(recipe.policy, recipe.acting)
