@@ -369,6 +369,35 @@ def test_a_full_disk_takes_no_outcome_and_the_next_one_is_taken(
         assert service.client.get("/health").json()["ended_episodes"] == 1
 
 
+def test_after_an_answer_that_cannot_be_written_no_outcome_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(tmp_path)
+    stop, outcome = service.service.stop, {"outcomes": [{"id": "anna", "outcome": 1}]}
+    answers: list[Any] = []
+
+    def ask() -> None:
+        body = {"model": "m", "messages": [user(OPENING)]}
+        path = "/episodes/anna/v1/chat/completions"
+        answers.append(service.client.post(path, json=body))
+
+    def outcome_comes_before_the_stop() -> None:
+        monkeypatch.undo()
+        answers.append(service.client.post("/outcomes", json=outcome))
+        stop()
+
+    monkeypatch.setattr("os.fsync", _full)
+    monkeypatch.setattr(service.service, "stop", outcome_comes_before_the_stop)
+    asked = threading.Thread(target=ask)
+    asked.start()
+    with pytest.raises(JournalError, match="cannot be written"):
+        service.service.run()
+    asked.join()
+    assert [reply.status_code for reply in answers] == [503, 503]
+    service.journal.close()
+    assert Service(tmp_path).service.health()["answers"] == 0
+
+
 def _full(file: int) -> None:
     raise OSError(28, "No space left on device")
 

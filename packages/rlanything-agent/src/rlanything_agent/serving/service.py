@@ -319,10 +319,8 @@ class PolicyService:
                 self._episodes.keep(update.number)
             self._log(line)
         else:
-            try:
-                self._answer(self._answering)
-            finally:
-                self._answering = []
+            self._answer(self._answering)
+            self._answering = []
         return True
 
     def _next_batch(self) -> list[_Waiting]:
@@ -387,7 +385,11 @@ class PolicyService:
                 self._last[exchange.episode.number] = time.monotonic()
                 exchanges.append((waiting, exchange))
             if self._journal is not None:
-                self._journal.write(*events)
+                try:
+                    self._journal.write(*events)
+                except BaseException:
+                    self._closed = True  # what follows from these answers would have no line before
+                    raise
             for waiting, exchange in exchanges:
                 if not waiting.result.done():
                     waiting.result.set_result(exchange)
