@@ -82,6 +82,7 @@ def test_an_id_of_a_hub_a_shipped_model_and_a_shipped_recipe_are_taken_as_such(
             "evaluation.labeller.model: an evaluation does not read it",
         ),
         ("loop.tasks=9", "loop.tasks: an evaluation does not read it; leave it out"),
+        ("loop={iterations: 9}", "loop: name what is meant, as in loop.max_steps=8"),
         ("feedback.policy_lambda=2", "feedback.policy_lambda: an evaluation does not read it"),
         ("policy.temperature=0.3", "policy.temperature: say --temperature"),
         ("cluster.offload=false", "cluster.offload: models run in this process; leave it out"),

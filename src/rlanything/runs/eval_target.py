@@ -361,8 +361,8 @@ def _recipe(args: EvalArgs, target: Target) -> Recipe:
         remedy = _NOT_FOLLOWED.get(".".join(parts[:2])) or _NOT_FOLLOWED.get(section)
         if isinstance(target, PlayerTarget) and section in ("roles", *SHORT_FORM):
             remedy = f"{target.name} asks no model; leave it out"
-        if key == "evaluation":
-            remedy = "name what is meant, as in evaluation.temperature=0.5"
+        if key in ("evaluation", "loop"):
+            remedy = f"name what is meant, as in {key}.max_steps=8"
         if remedy:
             raise RecipeError(f"{key}: {remedy}")
     rewriting = _rewriting(args)
