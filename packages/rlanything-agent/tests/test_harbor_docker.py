@@ -78,7 +78,8 @@ def test_an_episode_in_docker_restarts_its_container_before_the_tests(
         *("restart", "exec", "exec", "cp", "exec", "cp", "rm"),
     ]
     run = " ".join(made[2])
-    assert "--memory 512m --pids-limit 1024 --cpus 2 --network none -e A=b" in run
+    assert "--label rlanything-harbor --memory 512m --pids-limit 1024 --cpus 2" in run
+    assert "--network none -e A=b" in run
     assert made[5] == ["restart", "-t", "0", "box1"]
     assert made[6] == ["exec", "box1", "rm", "-rf", "/tests", "/logs/verifier"]
     assert made[8] == ["cp", str(folder / "tests"), "box1:/tests"]

@@ -29,6 +29,8 @@ _ASK_SECONDS = 10.0
 _MANAGE_SECONDS = 60.0
 _GRACE_SECONDS = 10.0
 _KEEP = ("sh", "-c", "sleep infinity")
+_LABEL = "rlanything-harbor"
+"""Label of every container: a worker that is killed leaves its own behind."""
 _LATE = 137
 """Exit code of `timeout -s KILL` at the limit."""
 
@@ -56,7 +58,7 @@ class DockerContainer:
         self._program = program
         self._task = task
         image = task.docker_image or self._built(seconds)
-        options = ["--memory", f"{task.memory_mb}m", "--pids-limit", "1024"]
+        options = ["--label", _LABEL, "--memory", f"{task.memory_mb}m", "--pids-limit", "1024"]
         options += ["--cpus", f"{task.cpus:g}"] if task.cpus else []
         options += [] if task.network else ["--network", "none"]
         options += ["-w", task.workdir] if task.workdir is not None else []
