@@ -331,11 +331,27 @@ def test_clients_with_equal_chats_at_the_same_time_get_their_own_outcomes(tmp_pa
 
 def test_a_replay_of_the_journal_makes_the_same_updates(tmp_path: Path) -> None:
     weights, _ = played_through(tmp_path / "lived", None, "")
+    lived = (tmp_path / "lived" / "journal").read_bytes()
     (tmp_path / "again").mkdir()
     shutil.copyfile(tmp_path / "lived" / "journal", tmp_path / "again" / "journal")
-    again = Service(tmp_path / "again")
+    # Settings under which more updates would be due, if clients could ask.
+    again = Service(tmp_path / "again", every=1, idle_seconds=0.0)
     again.service.catch_up()
     assert (again.policy.version, again.policy.weights) == (2, weights)
+    assert (tmp_path / "again" / "journal").read_bytes() == lived
+
+
+def test_a_journal_that_ends_at_any_line_is_gone_on_with(tmp_path: Path) -> None:
+    played_through(tmp_path / "whole", None, "")
+    lines = (tmp_path / "whole" / "journal").read_bytes().splitlines(keepends=True)
+    for count in range(len(lines)):
+        folder = tmp_path / f"{count}"
+        folder.mkdir()
+        (folder / "journal").write_bytes(b"".join(lines[:count]))
+        with served(folder) as service:
+            service.ask([user("Another game.")])
+            health = service.service.health()
+            assert (health["updates_due"], health["ended_episodes"] < 2) == (0, True)
 
 
 def test_a_damaged_journal_is_named_with_its_line(tmp_path: Path) -> None:

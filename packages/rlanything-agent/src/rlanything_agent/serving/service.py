@@ -205,13 +205,18 @@ class PolicyService:
         """Answers and learns until `stop` is called. Raises the errors of an update and of the
         journal, after which nothing is answered any more."""
         try:
+            with self._changed:
+                self._last = dict.fromkeys(self._episodes.numbers, time.monotonic())
+                if self.learns:
+                    self._end([], [])  # an update may have been due when the process was killed
             while self._turn():
                 pass
         finally:
             self.stop()
 
     def catch_up(self) -> None:
-        """Makes the updates that are due."""
+        """Makes the updates of the journal that the loaded weights have not had. Ends no episode:
+        nobody could ask in the meantime."""
         while self._queue and isinstance(self._queue[0], Update):
             self._turn()
 
@@ -242,8 +247,6 @@ class PolicyService:
         for update in self._episodes.updates[:version]:
             self._episodes.keep(update.number)
         self._queue.extend(self._episodes.updates[version:])
-        self._end([], [])  # an update may have been due when the process was killed
-        self._last = dict.fromkeys(self._episodes.numbers, time.monotonic())
 
     def _entered(self, asked: Asked, sent: Sent, name: str, teaches: bool) -> _Waiting:
         self._check_open()
