@@ -4,6 +4,7 @@
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,48 @@ def test_a_question_is_answered_in_one_step() -> None:
     assert environment.step("no answer").outcome == -1
     assert domain.oracle(task, play(domain, task, [right])) == [1]
     assert domain.oracle(task, play(domain, task, ["x > -"])) == [-1]
+
+
+@pytest.mark.parametrize(
+    "dataset", ["spiral_matrix", "binary_matrix", "string_insertion", "n_queens"]
+)
+def test_an_answer_that_is_a_program_does_not_run(dataset: str, tmp_path: Path) -> None:
+    domain, ran = ReasoningGymDomain(dataset=dataset), tmp_path / "ran"
+    [task] = domain.tasks("train", 1, 0)
+    for program in (f"[open({str(ran)!r}, 'w')]", f"__import__('os').mkdir({str(ran)!r})"):
+        assert domain.oracle(task, play(domain, task, [f"x > {program}"])) == [-1]
+    assert not ran.exists()
+
+
+def test_a_list_in_place_of_text_is_still_read() -> None:
+    domain = ReasoningGymDomain(dataset="spiral_matrix")
+    [task] = domain.tasks("train", 1, 0)
+    numbers = [*map(int, domain.asked(task)[1]["answer"].split())]
+    assert (domain.score(task, str(numbers)), domain.score(task, str(numbers[1:]))) == (0.1, 0)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "answer"),
+    [("countdown", "9**9**9"), ("puzzle24", "10**10**10"), ("coin_flip", "1e999999999")],
+)
+def test_an_answer_of_a_huge_number_scores_at_once(dataset: str, answer: str) -> None:
+    domain = ReasoningGymDomain(dataset=dataset)
+    [task] = domain.tasks("train", 1, 0)
+    assert domain.score(task, answer) == 0
+
+
+def test_an_answer_that_takes_too_long_scores_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    domain = ReasoningGymDomain(**SUMS)
+    [task] = domain.tasks("train", 1, 0)
+
+    def forever(self: Any, answer: str, entry: Any) -> float:
+        while True:
+            with suppress(Exception):
+                sum(range(99))
+
+    monkeypatch.setattr("rlanything_gyms.reasoning_gym.domain._SECONDS", 0.2)
+    monkeypatch.setattr(type(domain.asked(task)[0]), "score_answer", forever)
+    assert domain.score(task, "1") == 0
 
 
 def test_an_answer_may_have_several_lines() -> None:

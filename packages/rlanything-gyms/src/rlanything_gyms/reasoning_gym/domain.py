@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from pydantic import Field
 from reasoning_gym.factory import DATASETS
 
 from rlanything.domains.base import DomainError, DomainOptions, EpisodeError
+from rlanything.engines.alarm import raising_after
 from rlanything.records import Step, Task
 from rlanything_gyms.ecosystem import (
     EcosystemDomain,
@@ -26,15 +28,21 @@ from rlanything_gyms.ecosystem import (
     silenced,
     split_seeds,
 )
-from rlanything_gyms.reasoning_gym.expressions import evaluates, is_plain
+from rlanything_gyms.reasoning_gym.expressions import evaluates, is_huge, is_plain, limit_eval
 from rlanything_gyms.winning import WinRule
 
 _SHARES = MappingProxyType({"train": (0.0, 0.7), "tune": (0.7, 0.8), "in_domain": (0.8, 1.0)})
 """Split of a question, by its hash as a number from 0 to 1."""
 _TRIES = 50
 """Seeds to try for each requested task, before a split counts as exhausted."""
+_SECONDS = 10.0
+"""Processor time to score an answer in."""
 _OPENING = "The action is your answer."
 _TAKEN = GameTurn("The answer was taken.")
+
+
+class _TooLong(BaseException):
+    """Not an Exception: the scoring of an answer catches those."""
 
 
 class ReasoningGymDomain(EcosystemDomain):
@@ -117,14 +125,19 @@ class ReasoningGymDomain(EcosystemDomain):
 
     def score(self, task: Task, answer: str | None) -> float:
         """Returns reasoning-gym's score of an answer, from 0 to 1. 0 for a formula that would run
-        as a program."""
+        as a program, and for an answer that takes seconds to score."""
         if answer is None:
             return 0.0
         made, entry = self.asked(task)
-        if evaluates(made, entry) and not is_plain(answer):
+        if answer != str(entry["answer"]).strip():
+            if is_huge(answer) or (evaluates(made, entry) and not is_plain(answer)):
+                return 0.0
+            limit_eval(made, entry)
+        try:
+            with silenced(), raising_after(_SECONDS, _TooLong(), signal.ITIMER_VIRTUAL):
+                return made.score_answer(answer, entry)
+        except _TooLong:
             return 0.0
-        with silenced():
-            return made.score_answer(answer, entry)
 
     def asked(self, task: Task) -> tuple[Any, dict[str, Any]]:
         """Returns the dataset and the question of a task. Raises `EpisodeError` if this process
