@@ -173,6 +173,9 @@ def test_loading_leaves_the_process_as_it_was(engine, monkeypatch, tmp_path: Pat
         ("pddl_domain", "(:nonsense)"),
         ("grammar", "grammar :: nonsense"),
         ("grammar", 'grammar :: """{"intro": [}""";'),
+        ("grammar", 'grammar :: """{"intro": [{"rhs": "{__import__(1)}"}]}""";'),
+        ("grammar", 'grammar :: """{"intro": [{"rhs": "{o.__class__}"}]}""";'),
+        ("grammar", 'action look { template :: "{exit()}"; feedback :: "#look#"; }'),
     ],
 )
 def test_a_damaged_game_is_refused_and_the_engine_still_plays(engine, key, text):

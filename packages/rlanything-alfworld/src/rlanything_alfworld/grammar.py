@@ -7,12 +7,13 @@ TextWorld's own parser) into a function of its scope, and contexts share their u
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, TypeAlias
 
 from tatsu.exceptions import ParseException
@@ -121,6 +122,9 @@ def _parse(document: str) -> Grammar:
 @lru_cache(maxsize=16)
 def _parse_actions(skeleton: str) -> Mapping[str, ActionText]:
     logic = GameLogic(domain="", grammar=skeleton)
+    for action in logic.actions.values():  # what cannot be read is told before a game begins
+        _pieces(action.template)
+        _pieces(action.feedback_rule)
     return {
         name: ActionText(action.template, action.feedback_rule)
         for name, action in logic.actions.items()
@@ -143,8 +147,8 @@ def _compile(symbol: Any) -> Piece:
             name = str(symbol.symbol)
             return lambda scope: scope.grammar.expand(name, scope)
         case textgen.EvalSymbol():
-            code = compile(symbol.expression, "<grammar>", "eval")
-            return lambda scope: str(eval(code, {}, scope.variables))
+            value = _value_of(ast.parse(symbol.expression, mode="eval").body)
+            return lambda scope: str(value(scope.variables))
         case textgen.ConditionalSymbol():
             pieces = _compile_conditional(symbol)
             return lambda scope: "".join(pieces(scope))
@@ -153,6 +157,27 @@ def _compile(symbol: Any) -> Piece:
             return lambda scope: _enumerate(items(scope), scope)
         case _:
             raise TypeError(f"unknown grammar symbol {symbol!r}")
+
+
+def _value_of(node: ast.expr) -> Callable[[Mapping[str, EntityInfo]], Any]:
+    """Returns an expression in braces as a function of the variables: of entities and their fields,
+    such as `x.name`, of texts, `+` and `or`. TextWorld runs any Python there. Raises `ValueError`
+    for the rest."""
+    match node:
+        case ast.Constant(str(text)):
+            return lambda variables: text
+        case ast.Name(name):
+            return lambda variables: variables[name]
+        case ast.Attribute(ast.Name(name), field) if field in EntityInfo.__slots__:
+            return lambda variables: getattr(variables[name], field)
+        case ast.BinOp(left, ast.Add(), right):
+            begin, end = _value_of(left), _value_of(right)
+            return lambda variables: begin(variables) + end(variables)
+        case ast.BoolOp(ast.Or(), nodes):
+            values = [_value_of(each) for each in nodes]
+            return lambda variables: reduce(lambda one, of: one or of(variables), values, "")
+        case _:
+            raise ValueError(f"{{{ast.unparse(node)}}} is no text, field, sum or choice by `or`")
 
 
 def _compile_conditional(symbol: Any) -> Callable[[Scope], list[str]]:
