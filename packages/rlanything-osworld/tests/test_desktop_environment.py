@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helpers.report_runs import make_run
-from rlanything.domains.base import EpisodeError, Observation, StepResult
+from rlanything.domains.base import DomainError, EpisodeError, Observation, StepResult
 from rlanything.records import Task
 from rlanything.rollout.workers import EnvironmentPool
 from rlanything.runs.report.writing import write_report
@@ -272,6 +272,11 @@ def test_an_evaluator_that_fails_is_no_win_and_no_way_out_of_the_count() -> None
     with pytest.raises(EpisodeError, match="KeyError: 'cell'") as caught:
         begun(Tasks(KeyError("cell"))).step("> done")
     assert caught.value.lost
+
+
+def test_evaluators_that_do_not_start_are_not_the_policys_fault() -> None:
+    with pytest.raises(DomainError, match="do not start"):
+        begun(Tasks(DomainError("OSWorld's evaluators do not start"))).step("> done")
 
 
 def test_an_evaluator_that_fails_on_a_dead_desktop_is_not_to_blame() -> None:

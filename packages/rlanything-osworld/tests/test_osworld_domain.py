@@ -124,6 +124,15 @@ def test_the_models_are_shown_what_is_asked_for() -> None:
     assert not OSWorld(screenshots=True).capabilities.shows_images  # the report's alone
 
 
+def test_tasks_are_not_rewritten_where_workers_have_the_only_machine() -> None:
+    def rewrites(provider: str) -> bool:
+        options = {"path_to_vm": "Ubuntu.vmx"}
+        return OSWorld(provider=provider, provider_options=options).capabilities.rewrites_tasks
+
+    assert [*map(rewrites, ("docker", "vmware", "virtualbox"))] == [True, False, False]
+    assert OSWorld().capabilities.rewrites_tasks
+
+
 class Scripted(OSWorld):
     """A domain whose desktops are made up: outcomes by what is answered."""
 

@@ -145,8 +145,15 @@ class OSWorld(ScreenDomain):
 
     @property
     def capabilities(self) -> Capabilities:
-        size = self._options.size
-        return replace(super().capabilities, screen_size=size, whole_splits=LISTS)
+        own = super().capabilities
+        # A candidate is played in this process, while workers have the machine.
+        free = self._machines is None or not self._machines.one_machine
+        return replace(
+            own,
+            rewrites_tasks=own.rewrites_tasks and free,
+            screen_size=self._options.size,
+            whole_splits=LISTS,
+        )
 
     def environment(self) -> DesktopEnvironment:
         desktops = None

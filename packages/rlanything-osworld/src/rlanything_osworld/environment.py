@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from rlanything.domains.base import EpisodeError, Image, Observation, StepResult
+from rlanything.domains.base import DomainError, EpisodeError, Image, Observation, StepResult
 from rlanything.domains.rounding import as_good
 from rlanything.domains.screens import LOOK
 from rlanything.records import Task
@@ -227,6 +227,8 @@ class DesktopEnvironment:
         assert self._desktop is not None
         try:
             score = self._tasks.score(self._task.data, self._desktop, last_action)
+        except DomainError:  # the evaluators' process cannot be started
+            raise
         except Exception as fault:  # evaluators fail on all kinds of files
             self._observe(0.0)  # raises DesktopLost if the desktop is gone
             reason = f"the evaluator failed ({type(fault).__name__}: {_line(fault)})"

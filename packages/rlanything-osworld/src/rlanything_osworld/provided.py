@@ -81,6 +81,11 @@ class ProviderOptions:
             raise DomainError(f"screen_size is {size!r}: give width and height in pixels")
 
     @property
+    def one_machine(self) -> bool:
+        """Whether one environment at a time can have the machine."""
+        return self.provider in ("vmware", "virtualbox") and self.path_to_vm is not None
+
+    @property
     def size(self) -> tuple[int, int]:
         """Width and height of the screen in pixels."""
         width, height = self.screen_size

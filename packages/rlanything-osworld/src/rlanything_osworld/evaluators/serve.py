@@ -52,7 +52,10 @@ def main() -> None:
     os.dup2(silence, 2)
     for line in sys.stdin:
         request = json.loads(line)
-        _say(answers, _forked(request, answers))
+        answer = _forked(request, answers)
+        if request["call"] == "score":  # what it fetched may be large, and others need the room
+            shutil.rmtree(_cache(request).parent, ignore_errors=True)
+        _say(answers, answer)
 
 
 def load() -> None:
