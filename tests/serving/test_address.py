@@ -4,21 +4,28 @@ import socket
 
 import pytest
 
-from rlanything.serving.address import ServeError, bound, is_loopback, key_of, names_loopback
+from rlanything.serving.address import ServeError, bound, is_local, is_loopback, key_of
 
 
 @pytest.mark.parametrize(
     "header", ["localhost:80", "LOCALHOST", "127.0.0.1", "127.9.9.9:1", "[::1]:80"]
 )
 def test_a_request_may_call_this_machine_by_its_loopback_names(header: str) -> None:
-    assert names_loopback(header)
+    assert is_local([header], [])
+    assert is_local([header], ["http://localhost:3000"])
 
 
 @pytest.mark.parametrize(
     "header", ["", ":80", "evil.example", "localhost.evil.example:80", "10.0.0.1", "[::2]", "[::1"]
 )
 def test_every_other_name_may_be_a_web_page(header: str) -> None:
-    assert not names_loopback(header)
+    assert not is_local([header], [])
+    assert not is_local(["localhost", header], [])
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost.b.example", "null"])
+def test_another_sites_page_is_not_this_machine(origin: str) -> None:
+    assert not is_local(["localhost"], [origin])
 
 
 def test_an_address_of_version_6_is_known_without_brackets() -> None:

@@ -495,4 +495,6 @@ def test_a_name_that_was_pointed_at_this_machine_is_refused(tmp_path: Path) -> N
     service = Service(tmp_path)
     client = TestClient(PolicyApi(service.service, Keys(), local=True).app)
     assert client.get("/health").status_code == 403
-    assert client.get("/health", headers={"host": "localhost:8000"}).status_code == 200
+    here = {"host": "localhost:8000"}
+    assert client.get("/health", headers=here).status_code == 200
+    assert client.get("/health", headers={**here, "origin": "http://a.example"}).status_code == 403

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -48,10 +49,13 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def names_loopback(header: str) -> bool:
-    """Whether the value of a request's header `host` is a loopback name or address. A web page
-    whose name was pointed at this machine sends that name."""
+def is_local(hosts: Sequence[str], origins: Sequence[str]) -> bool:
+    """Whether a request's headers `host` and `origin` are loopback names or addresses. A web page
+    whose name was pointed at this machine sends that name as host; every page that sends to another
+    site, or opens a web socket, says where it is from as origin."""
     try:
-        return is_loopback(urlsplit(f"//{header}").hostname or "")
+        names = [urlsplit(f"//{host}").hostname for host in hosts]
+        names += [urlsplit(origin).hostname for origin in origins]
     except ValueError:
         return False
+    return bool(hosts) and all(is_loopback(name or "") for name in names)

@@ -199,6 +199,8 @@ def test_only_the_key_and_this_machine_are_let_in(sessions: Sessions) -> None:
     assert local.get("/odd/splits", headers={"Host": "evil.example"}).status_code == 403
     for host in ("localhost:80", "127.0.0.1", "[::1]:80"):
         assert local.get("/odd/splits", headers={"Host": host}).status_code == 200
+        other = {"Host": host, "Origin": "https://evil.example"}
+        assert local.get("/odd/splits", headers=other).status_code == 403
 
 
 def test_a_domain_whose_program_asks_the_policy_is_refused() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import openai
 import pytest
 
+from helpers.fake_endpoint import MODEL, Respond, fake_endpoint, status, text
 from rlanything.domains.base import DomainError, DomainOptions
 from rlanything_gyms.textarena.opponents import (
+    FrozenModel,
     FrozenModelOptions,
+    OpponentGone,
     OpponentOption,
     RoleOptions,
     listed_moves,
@@ -41,6 +45,25 @@ def test_an_opponent_is_a_name_a_function_or_a_model() -> None:
     assert role.role == "rival"
     model = Options.read({"opponent": {"url": "x", "model": "m"}}).opponent
     assert model == FrozenModelOptions(url="x", model="m")
+
+
+@pytest.mark.parametrize(
+    "answer", [status(401), status(403), status(404), text('{"choices": []}'), text("{}")]
+)
+def test_a_model_that_gives_no_move_is_no_fault_of_the_policy(answer: Respond) -> None:
+    with fake_endpoint() as fake:
+        fake.faults.append(answer)
+        opponent = FrozenModel(FrozenModelOptions(url=fake.url, model=MODEL))
+        with pytest.raises(OpponentGone, match=r"gives no move \(.*\): see to its server"):
+            opponent("Your move.")
+        assert opponent("Your move.") == "Hello."
+
+
+def test_a_game_that_the_model_does_not_take_may_be_the_policys_fault() -> None:
+    with fake_endpoint() as fake:
+        fake.faults.append(status(400, "too long"))
+        with pytest.raises(openai.BadRequestError):
+            FrozenModel(FrozenModelOptions(url=fake.url, model=MODEL))("Your move.")
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,16 @@ def test_a_horizon_and_a_chat_that_is_too_long_end_and_score_it() -> None:
     assert full.observation.text == "The episode has ended. 9 tokens are more than 8"
 
 
+def test_tools_that_answer_a_replay_otherwise_cost_the_policy_nothing() -> None:
+    domain = tools()
+    environment = domain.environment()
+    environment.reset(domain.tasks("train", 1, 0)[0])
+    environment.step(call("guess", number=1))
+    with pytest.raises(EpisodeError, match="returned something else") as fault:
+        environment.reply(Reply("of another result", Completion.unsampled("3")))
+    assert not fault.value.lost
+
+
 def test_a_long_result_is_cut_with_a_line_that_says_so() -> None:
     [said_so] = results(tools(result_characters=5), call("hint"))
     shown = "It is\n[cut: the result has 27 characters, only 5 are shown]"

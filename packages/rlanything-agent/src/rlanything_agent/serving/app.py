@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rlanything.serving.address import names_loopback
+from rlanything.serving.address import is_local
 from rlanything.strict_json import read_json
 from rlanything_agent.asked import Asked, Denial
 from rlanything_agent.conversation import PolicyAnswer, Sent
@@ -170,9 +170,11 @@ class PolicyApi(Api):
         return self._keys.access(bearer or request.headers.get("x-api-key", ""))
 
     def _check_host(self, request: Request) -> None:
-        if self._local and not all(map(names_loopback, request.headers.getlist("host"))):
+        sent = request.headers
+        if self._local and not is_local(sent.getlist("host"), sent.getlist("origin")):
             raise Denial(
-                "this policy only serves this machine: address it as 127.0.0.1 or localhost",
+                "this policy only serves this machine: address it as 127.0.0.1 or localhost, from "
+                "no other site's page",
                 status=403,
                 code="foreign_host",
             )

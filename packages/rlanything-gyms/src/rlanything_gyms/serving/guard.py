@@ -8,12 +8,12 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rlanything.serving.address import names_loopback
+from rlanything.serving.address import is_local
 
 
 class DomainGuard:
-    """Rejects requests without the key, and those that address this machine by another name: a web
-    page could otherwise reach a server that only serves this machine."""
+    """Rejects requests without the key, and those of web pages: they could otherwise reach a server
+    that only serves this machine."""
 
     def __init__(self, app: ASGIApp, key: str | None, local: bool) -> None:
         """`key`: the key that clients must send (None: none needed); `local`: whether requests must
@@ -31,8 +31,11 @@ class DomainGuard:
 
     def _refusal(self, headers: Headers) -> tuple[int, str] | None:
         """Returns status and reason; None: the request may pass."""
-        if self._local and not names_loopback(headers.get("host", "")):
-            return 403, "this server only serves this machine: address it as localhost"
+        if self._local and not is_local(headers.getlist("host"), headers.getlist("origin")):
+            return 403, (
+                "this server only serves this machine: address it as localhost, from no other "
+                "site's page"
+            )
         if self._key is None:
             return None
         given = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")

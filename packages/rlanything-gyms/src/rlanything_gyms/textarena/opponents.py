@@ -121,14 +121,12 @@ class _Endpoint:
                 answer = client.chat.completions.create(
                     model=self._options.model, messages=messages, **more
                 )
-            except (
-                openai.APIConnectionError,
-                openai.InternalServerError,
-                openai.RateLimitError,
-            ) as fault:
+                return (answer.choices[0].message.content or "").strip()
+            except (openai.BadRequestError, openai.UnprocessableEntityError):
+                raise  # what the policy wrote may be too long for it
+            except (openai.APIError, LookupError, TypeError) as fault:
                 reason = f"the opponent's model at {url} gives no move ({fault})"
                 raise OpponentGone(f"{' '.join(reason.split()):.300}: see to its server") from fault
-        return (answer.choices[0].message.content or "").strip()
 
 
 class FrozenModel(_Endpoint):

@@ -83,9 +83,10 @@ class CallingEnvironment:
         """Carries out the calls in an answer, in their order. An answer without calls ends the
         episode, unless the subclass decides otherwise."""
         if reply.request != self._request_id():
-            raise self._fault(
+            raise EpisodeError(  # not lost: another episode may have ended the worker
+                self._task.id,
                 "its tools, called again with the same arguments, returned something else; let "
-                "them depend on the task and the calls alone"
+                "them depend on the task and the calls alone",
             )
         if reply.completion is None:  # such as a chat that is longer than the model's context
             return self._scored(f"{END} {reply.refused}", None, valid=False)
