@@ -95,7 +95,6 @@ def run_judge_file(args: JudgeFileArgs, progress: Progress) -> JudgedFile:
             result = _judge_lines(args, again, judge, file, steps, progress)
         if args.rollouts == STANDARD:
             progress.log(f"stdin: {again.describe(result.trajectories)}")
-        os.replace(args.partial, args.out)
     except OSError as error:
         raise RolloutsError(
             f"{args.out}: cannot be written ({error.strerror}); free space and begin again: "
@@ -149,17 +148,22 @@ def _judge_lines(
 ) -> JudgedFile:
     """`steps`: number of steps in the file; 0 if it is unknown."""
     result, seed = JudgedFile(), derive(args.seed, "judge")
+    remedy = f"remove {args.partial} to judge it all again"
     with (
-        _without_remains(args.partial),
         progress.phase("judged", steps * judge.samples, "judgements") as advance,
-        args.partial.open("a+b") as target,
+        _claimed(args.partial) as target,
     ):
-        _claim(target, args.partial)
         lines = limited_lines(args.rollouts, file)
         entries = read_texts(args.rollouts, lines, lambda done: None, args.win_at, line_format)
-        for done, (line, entry, _) in zip(_earlier(target), entries, strict=False):
+        for done in _earlier(target):
+            read = next(entries, None)
+            if read is None:
+                raise RolloutsError(
+                    f"{args.rollouts}: fewer trajectories than were judged before the "
+                    f"interruption; {remedy}"
+                )
+            line, entry, _ = read
             if _unjudged(done) != _unjudged(entry):
-                remedy = f"remove {args.partial} to judge it all again"
                 line.fail("not the trajectory that was judged before the interruption", remedy)
             _count(result, done["steps"])
             result.earlier += 1
@@ -169,6 +173,7 @@ def _judge_lines(
             for line in _lines(chunk, judged, result):
                 target.write(line)
             target.flush()
+        os.replace(args.partial, args.out)
     usage = judge.pop_usage() if isinstance(judge, LLMJudge) else {}
     result.cut, result.refused, result.empty = (
         usage.get(name, 0) for name in ("cut", "refused", "empty")
@@ -177,24 +182,25 @@ def _judge_lines(
 
 
 @contextmanager
-def _without_remains(partial: Path) -> Iterator[None]:
-    """Deletes an empty file if an error comes before the first line."""
-    try:
-        yield
-    except BaseException:
-        if partial.is_file() and not partial.stat().st_size:
-            partial.unlink()
-        raise
-
-
-def _claim(target: BinaryIO, partial: Path) -> None:
-    """Locks the output file against other processes, until it is closed."""
-    try:
-        fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RolloutsError(
-            f"{partial}: another process judges the same into it; wait for that one, or stop it"
-        ) from None
+def _claimed(partial: Path) -> Iterator[BinaryIO]:
+    """Yields the output file, locked against other processes. It is deleted if an error comes
+    before its first line."""
+    with partial.open("a+b") as target:
+        try:
+            fcntl.flock(target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            claimed = os.path.samestat(os.fstat(target.fileno()), partial.stat())
+        except (BlockingIOError, FileNotFoundError):
+            claimed = False
+        if not claimed:
+            raise RolloutsError(
+                f"{partial}: another process judges the same into it; wait for that one, or stop it"
+            )
+        try:
+            yield target
+        except BaseException:
+            if not os.fstat(target.fileno()).st_size:
+                partial.unlink()
+            raise
 
 
 def _unjudged(entry: Mapping[str, Any]) -> str:

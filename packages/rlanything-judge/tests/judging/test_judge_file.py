@@ -138,12 +138,23 @@ def test_other_rollouts_under_the_same_name_are_not_taken_for_those_judged(tmp_p
         run_judge_file(asked, QUIET)
 
 
+def test_rollouts_that_were_taken_out_after_a_stop_do_not_stay_in_the_output(
+    scored: Path, tmp_path: Path
+) -> None:
+    asked = request(tmp_path, LINES[:4])
+    asked.partial.write_bytes(scored.read_bytes())
+    with pytest.raises(RolloutsError, match="fewer trajectories than were judged.*; remove .*all"):
+        run_judge_file(asked, QUIET)
+    assert asked.partial.read_bytes() == scored.read_bytes()
+
+
 def test_two_processes_do_not_write_the_same_lines(tmp_path: Path) -> None:
     asked = request(tmp_path)
     with asked.partial.open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(RolloutsError, match="another process judges the same into it; wait"):
             run_judge_file(asked, QUIET)
+        assert asked.partial.exists(), "the other one goes on"
 
 
 def test_any_model_is_asked_in_plain_words_and_what_cannot_be_read_is_said(tmp_path: Path) -> None:
