@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -378,3 +379,28 @@ def test_options_that_cannot_be_used_are_refused_with_the_remedy(
     rows = [{"id": "1", "instruction": "a"}]
     with pytest.raises(DomainError, match=reason):
         AgentDomain(**{"tasks": rows, "solve": fine, **options})
+
+
+HUNG = """
+import asyncio, time
+from rlanything_agent.domain import AgentDomain
+from rlanything_agent.loops import shared_loop
+
+async def solve(task, client):
+    await asyncio.to_thread(time.sleep, 3600)
+
+task = {"id": "1", "instruction": "x"}
+for shared in (True, False):
+    shared_loop().given_up = not shared
+    domain = AgentDomain(tasks=[task], splits={"train": 1.0}, solve=solve, timeout_seconds=0.5)
+    try:
+        domain.environment().reset(domain.tasks("train", 1, 0)[0])
+    except Exception as fault:
+        print(fault)
+"""
+
+
+def test_a_thread_that_hangs_does_not_hold_up_the_end_of_the_process() -> None:
+    ended = subprocess.run([sys.executable, "-c", HUNG], capture_output=True, timeout=200)
+    assert ended.returncode == 0
+    assert ended.stdout.decode().count("its agent neither asked nor ended within 0.5 s") == 2

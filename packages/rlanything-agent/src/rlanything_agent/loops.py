@@ -1,4 +1,4 @@
-"""The event loop shared by the coroutines of a process."""
+"""Event loops for coroutines of programs: one that those of a process share, and others."""
 
 from __future__ import annotations
 
@@ -7,16 +7,40 @@ import contextlib
 import ctypes
 import threading
 import time
-from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 INTERRUPTIONS = 5
 _APART_SECONDS = 0.2
 _ENDING_SECONDS = 1.0
-_THREADS = 1024
-"""Largest number of threads for `asyncio.to_thread`. Episodes share them, and some may hang."""
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """A thread for each call, for `asyncio.to_thread`: some may hang, and neither other episodes
+    nor the end of the process wait for them."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as fault:
+                future.set_exception(fault)
+
+        threading.Thread(target=call, name="agent-call", daemon=True).start()
+        return future
+
+
+def program_loop() -> asyncio.AbstractEventLoop:
+    """Returns a new event loop for coroutines of programs."""
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(_DaemonThreads())
+    return loop
 
 
 class SharedLoop:
@@ -28,8 +52,7 @@ class SharedLoop:
 
     def __init__(self) -> None:
         self.given_up = False
-        self._loop = asyncio.new_event_loop()
-        self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, "agent"))
+        self._loop = program_loop()
         self._loop.set_exception_handler(_complain)
         self._lock = threading.Lock()
         self._asked: float | None = None

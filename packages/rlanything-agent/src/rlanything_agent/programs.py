@@ -16,7 +16,7 @@ import openai
 from rlanything.records import Task
 from rlanything_agent.conversation import Conversation, Ending
 from rlanything_agent.endpoint import AgentEndpoint, Door
-from rlanything_agent.loops import SharedLoop, interrupt, shared_loop
+from rlanything_agent.loops import SharedLoop, interrupt, program_loop, shared_loop
 
 Solve = Callable[[Task, Any], Any]
 """User function `solve(task, client)`, which returns an outcome or an awaitable of one."""
@@ -156,7 +156,8 @@ class Function:
 
     def _run(self, made: Callable[[], Any]) -> None:
         try:
-            asyncio.run(self._await(made))
+            with asyncio.Runner(loop_factory=program_loop) as runner:
+                runner.run(self._await(made))
         except BaseException as fault:  # while leftover tasks were being ended
             self._conversation.finish(Ending(fault=fault))
 

@@ -143,7 +143,7 @@ def test_rollouts_that_were_taken_out_after_a_stop_do_not_stay_in_the_output(
 ) -> None:
     asked = request(tmp_path, LINES[:4])
     asked.partial.write_bytes(scored.read_bytes())
-    with pytest.raises(RolloutsError, match="fewer trajectories than were judged.*; remove .*all"):
+    with pytest.raises(RolloutsError, match=r"fewer trajectories than were judged.*; remove .*all"):
         run_judge_file(asked, QUIET)
     assert asked.partial.read_bytes() == scored.read_bytes()
 
