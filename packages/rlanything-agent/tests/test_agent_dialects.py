@@ -429,6 +429,19 @@ def test_a_helper_answers_in_the_dialect_it_is_asked_in(fake: FakeEndpoint) -> N
     ]
 
 
+def test_a_helper_that_sends_requests_on_gets_no_key_to_another_host(fake: FakeEndpoint) -> None:
+    elsewhere = "http://other.example/v1/messages"
+    fake.paths = ("/v1/messages",)
+    fake.faults.append(lambda handler: handler.reply(307, "", location=elsewhere))
+
+    async def solve(task: Task, client: Any) -> bool:
+        reply = await post(client, "messages", {"model": "reviewer", "messages": []})
+        await ask(client, "Hi")
+        return reply.status_code == 502 and f"sends requests on to {elsewhere}" in reply.text
+
+    won(solve, helpers={"reviewer": {"url": fake.url, "model": MODEL, "key_variable": "MY_KEY"}})
+
+
 def test_logprobs_and_sealed_thoughts_come_where_they_are_asked_for() -> None:
     async def solve(task: Task, client: Any) -> bool:
         reply = await client.responses.create(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from contextlib import ExitStack, closing
@@ -14,7 +15,9 @@ from rlanything.domains.base import EpisodeError
 from rlanything.roles.baselines import ExpertAgent
 from rlanything.rollout.episodes import RolloutRequest, rollout
 from rlanything.rollout.workers import EnvironmentPool
-from rlanything_agent.harbor.box import BoxImages
+from rlanything_agent.harbor.box import BoxImages, _size
+from rlanything_agent.harbor.container import ContainerFault
+from rlanything_agent.harbor.needed import installed
 
 DOCKERFILE = """FROM debian:12
 RUN apt-get update && apt-get install -y bash coreutils && rm -rf /var/lib/apt/lists/* \\
@@ -287,3 +290,25 @@ def test_the_reference_solution_wins_by_the_policy_s_own_way(tmp_path: Path) -> 
         rollouts = rollout(ExpertAgent(domain), pool, requests, 4, 8)
     assert [trajectory.outcome for trajectory in rollouts.trajectories] == [1, 1]
     assert [len(trajectory.steps) for trajectory in rollouts.trajectories] == [2, 2]
+
+
+def test_a_copy_that_fails_leaves_nothing_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    images = BoxImages(installed(Path(sys.executable)))
+    before = sorted(images.own.parent.iterdir())
+    with pytest.raises(
+        ContainerFault, match=r"cannot be copied \(.*No such file.*\); free space in"
+    ):
+        images.copied(tmp_path / "no-such-image")
+    assert sorted(images.own.parent.iterdir()) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
+def test_files_in_a_folder_that_cannot_be_listed_have_a_size(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "large").write_bytes(b"x" * 2**20)
+    hidden.chmod(0o300)
+    assert _size(tmp_path) > 2**20

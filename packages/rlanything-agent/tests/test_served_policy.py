@@ -380,6 +380,9 @@ def test_a_full_disk_takes_no_outcome_and_the_next_one_is_taken(
             refused = service.client.post("/outcomes", json=body)
             assert refused.status_code == 507
             assert "cannot be written (No space left on device); free space" in refused.text
+        for reward in (10**400, True, "1", [1]):
+            odd = {"outcomes": [{**body["outcomes"][0], "reward": reward}]}
+            assert service.client.post("/outcomes", json=odd).status_code == 400
         assert service.client.post("/outcomes", json=body).json()["waiting"] == 1
     with served(tmp_path, every=9) as service:
         assert service.client.get("/health").json()["ended_episodes"] == 1

@@ -113,7 +113,7 @@ class Command:
             except BaseException as error:
                 os.close(self._started)
                 if isinstance(error, OSError):
-                    raise DomainError(f"command {words[0]!r}: {error.strerror}") from error
+                    raise DomainError(f"command {words[0]!r}: {error.strerror or error}") from error
                 raise
             finally:
                 os.close(ready)

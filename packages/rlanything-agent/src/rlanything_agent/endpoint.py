@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import secrets
 import socket
 import tempfile
@@ -21,7 +22,7 @@ import openai
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -43,6 +44,7 @@ _QUICKLY_READ = 2**16
 """Largest body in bytes that is parsed in the event loop; a larger one would block other
 episodes."""
 _BACKLOG = 512
+_LONG_TMPDIR = 64
 
 
 class Asking(Protocol):
@@ -211,8 +213,10 @@ class AgentEndpoint(Api):
         return Path(self._folder.name, "endpoint")
 
     def _serve(self) -> str:
+        # A socket's path has at most 107 bytes, and that of TMPDIR may be long.
+        near = "/tmp" if len(os.fsencode(tempfile.gettempdir())) > _LONG_TMPDIR else None
         self._folder = tempfile.TemporaryDirectory(
-            prefix="rlanything-agent-", ignore_cleanup_errors=True
+            prefix="rlanything-agent-", dir=near, ignore_cleanup_errors=True
         )
         place = socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
         local = socket.socket(socket.AF_UNIX)
@@ -261,10 +265,13 @@ def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None =
 async def body_of(request: Request, most: int) -> bytes:
     """Returns the body of a request. Raises `Denial` for one of more than `most` bytes."""
     data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > most:
-            raise _too_large("the body", most)
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > most:
+                raise _too_large("the body", most)
+    except ClientDisconnect:
+        raise Denial("the client has gone before the end of its body") from None
     return bytes(data)
 
 

@@ -69,7 +69,11 @@ class Helpers:
             )
         key = os.environ.get(helper.key_variable, "") if helper.key_variable else "none"
         async with openai.AsyncOpenAI(
-            api_key=key or "none", base_url=helper.url, timeout=helper.timeout_seconds
+            api_key=key or "none",
+            base_url=helper.url,
+            timeout=helper.timeout_seconds,
+            # A redirect would send chats and key to another host.
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         ) as client:
             try:
                 # One limit for all retries together.
@@ -88,6 +92,14 @@ class Helpers:
                     code="helper_timeout",
                 ) from None
             except openai.APIStatusError as error:
+                if error.response.is_redirect:
+                    place = error.response.headers["location"]
+                    raise Denial(
+                        f"helper {name!r}: {helper.url} sends requests on to {place:.200}; set its "
+                        "url to where they are answered",
+                        status=502,
+                        code="helper_unavailable",
+                    ) from None
                 return Response(error.response.content, error.status_code, media_type=_JSON)
             except openai.APIConnectionError as error:
                 raise Denial(

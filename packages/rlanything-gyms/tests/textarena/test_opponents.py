@@ -48,7 +48,11 @@ def test_an_opponent_is_a_name_a_function_or_a_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [status(401), status(403), status(404), text('{"choices": []}'), text("{}")]
+    "answer",
+    [
+        *(status(401), status(403), status(404), text('{"choices": []}'), text("{}")),
+        status(307, location="http://other.example"),
+    ],
 )
 def test_a_model_that_gives_no_move_is_no_fault_of_the_policy(answer: Respond) -> None:
     with fake_endpoint() as fake:

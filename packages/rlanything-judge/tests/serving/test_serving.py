@@ -223,6 +223,16 @@ def test_a_rollout_of_nemo_gym_is_verified(judge: Opinionated, client: TestClien
     assert judge.batches == [[judge.batches[0][0]]]
 
 
+def test_a_rollout_with_a_deeply_nested_key_is_refused_before_it_is_judged(
+    judge: Opinionated, client: TestClient
+) -> None:
+    deep = "[" * 900 + "]" * 900
+    body = f'{json.dumps(rollout(message("more, please")))[:-1]}, "deep": {deep}}}'
+    answer = client.post("/verify", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, "nested too deeply" in answer.text) == (422, True)
+    assert judge.batches == []
+
+
 def test_what_is_no_rollout_is_not_verified(client: TestClient) -> None:
     lone = rollout(SEEN)
     for sent in (

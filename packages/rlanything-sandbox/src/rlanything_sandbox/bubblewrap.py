@@ -196,6 +196,8 @@ class BoxProcess:
         return stderr.decode("utf-8", "replace")
 
     def _signal(self, number: signal.Signals) -> None:
+        if self.process.returncode is not None:
+            return  # its number may be another process's by now
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 

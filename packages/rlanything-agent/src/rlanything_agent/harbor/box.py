@@ -150,9 +150,16 @@ class BoxImages:
         return self._made[task.folder]
 
     def copied(self, files: Path) -> Path:
-        """Returns a copy of an image's files. Nothing of an image is followed."""
+        """Returns a copy of an image's files. Nothing of an image is followed. Raises
+        `ContainerFault` if there is no room for it."""
         place = self.folder("episode")
-        subprocess.run(["cp", "-a", f"{files}/.", str(place)], check=True, capture_output=True)
+        copied = subprocess.run(["cp", "-a", f"{files}/.", str(place)], capture_output=True)
+        if copied.returncode:
+            _discard(place)
+            said = _last_line(copied.stderr.decode("utf-8", "replace"))
+            raise ContainerFault(
+                f"its image cannot be copied ({said}); free space in {place.parent}"
+            )
         return place
 
     def variables(self, image: PlainImage, given: Mapping[str, str]) -> dict[str, str]:
@@ -208,8 +215,8 @@ class BoxContainer:
     """A container in bubblewrap."""
 
     def __init__(self, images: BoxImages, task: HarborTask, seconds: float) -> None:
-        """Raises `NotPlain` if the image cannot be made, `DomainError` if boxes do not work
-        here."""
+        """Raises `NotPlain` if the image cannot be made, `ContainerFault` if it cannot be copied,
+        `DomainError` if boxes do not work here."""
         self._images = images
         self._task = task
         self._image, self.files = images.of(task, seconds)
@@ -488,6 +495,10 @@ def _discard(place: Path) -> None:
 
 def _size(place: Path) -> int:
     """Returns the bytes of a folder's files, at least a block for each; those that vanish meanwhile
-    count 0."""
-    listing = subprocess.run(["find", str(place), "-printf", "%b\n"], capture_output=True)
+    count 0. Folders that the policy made unreadable are made readable."""
+    listed = ["find", str(place), "-printf", "%b\n"]
+    listing = subprocess.run(listed, capture_output=True, env={**os.environ, "LC_ALL": "C"})
+    if b"Permission denied" in listing.stderr:
+        subprocess.run(["chmod", "-R", "u+rwX", "--", str(place)], capture_output=True)
+        listing = subprocess.run(listed, capture_output=True)
     return sum(max(1, int(blocks)) * 512 for blocks in listing.stdout.split())

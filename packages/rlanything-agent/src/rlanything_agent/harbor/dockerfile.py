@@ -92,8 +92,10 @@ class _Reader:
         elif name == "ENV":
             self._set(rest, line)
         elif name == "WORKDIR":
-            (place,) = _words(rest, line) or [""]
-            self.folder = self._absolute(self._filled(place))
+            words = _words(rest, line)
+            if len(words) > 1:
+                raise NotPlain(f"{line}: more than one folder")
+            self.folder = self._absolute(self._filled("".join(words)))
             self._build(line, f"mkdir -p {shlex.quote(self.folder)}")
         elif name in ("COPY", "ADD"):
             self._copy(name, rest, line)
@@ -172,9 +174,18 @@ def read_image(context: Path, path: str) -> PlainImage:
     """Returns the image of the Dockerfile in a folder. `path`: PATH of the box. Raises `NotPlain`
     for what a box cannot do."""
     reader = _Reader(context, path)
-    text = (context / "Dockerfile").read_text(encoding="utf-8")
+    try:
+        text = (context / "Dockerfile").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as fault:
+        raise NotPlain(f"its Dockerfile cannot be read: {fault}") from None
     for name, rest in instructions(text):
-        reader.take(name, rest, _line(name, rest))
+        line = _line(name, rest)
+        try:
+            reader.take(name, rest, line)
+        except NotPlain:
+            raise
+        except (OSError, ValueError) as fault:  # such as a pattern that `glob` does not know
+            raise NotPlain(f"{line}: {fault}") from None
     if not reader.based:
         raise NotPlain("its Dockerfile has no FROM")
     return PlainImage(reader.python, tuple(reader.builds), reader.folder, reader.variables)

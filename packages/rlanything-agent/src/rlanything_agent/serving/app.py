@@ -187,7 +187,12 @@ def _outcome(number: int, given: Any) -> Outcome:
     name, outcome, reward = given.get("id"), given.get("outcome"), given.get("reward")
     if not isinstance(name, str) or outcome not in (1, -1) or isinstance(outcome, bool):
         raise Denial(f"{place}: {_FORM}", place)
-    measured = reward is None or (isinstance(reward, int | float) and math.isfinite(reward))
-    if not measured or isinstance(reward, bool):
+    if reward is None:
+        return Outcome(name, int(outcome), None)
+    try:
+        measured = math.nan if isinstance(reward, bool | str) else float(reward)
+    except (TypeError, OverflowError):
+        measured = math.nan
+    if not math.isfinite(measured):
         raise Denial(f"{place}: {_FORM}", place)
-    return Outcome(name, int(outcome), None if reward is None else float(reward))
+    return Outcome(name, int(outcome), measured)

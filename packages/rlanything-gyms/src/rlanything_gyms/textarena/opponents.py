@@ -115,7 +115,12 @@ class _Endpoint:
         url, variable = self._options.url, self._options.key_variable
         key = os.environ.get(variable or "", "none")
         with openai.OpenAI(
-            base_url=url, api_key=key, timeout=_SECONDS, max_retries=_RETRIES
+            base_url=url,
+            api_key=key,
+            timeout=_SECONDS,
+            max_retries=_RETRIES,
+            # A redirect would send the game to another host.
+            http_client=openai.DefaultHttpxClient(follow_redirects=False),
         ) as client:
             try:
                 answer = client.chat.completions.create(

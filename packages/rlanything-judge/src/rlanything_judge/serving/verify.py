@@ -23,10 +23,13 @@ def to_verify(data: Any) -> tuple[dict[str, Any], Trajectory]:
     if not isinstance(data, dict):
         raise HTTPException(422, "the body is no object with responses_create_params and response")
     try:
+        data = finite_json(data)
         entry = LineFormat("responses", (_NO_REWARD,))(data)
     except FormatError as fault:
         said = f"this is no rollout of NeMo Gym: {whole_characters(str(fault))}"
         raise HTTPException(422, said) from None
+    except RecursionError:
+        raise HTTPException(422, "the body is nested too deeply") from None
     if not 1 <= len(entry["steps"]) <= MOST_STEPS:
         raise HTTPException(422, f"a rollout has 1 to {MOST_STEPS:,} answers of the model")
     return data, trajectory_of(entry, UNKNOWN)
@@ -36,4 +39,4 @@ def verified(record: dict[str, Any], judged: JudgedTrajectory) -> str:
     """Returns a request with its reward, the mean of its steps' rewards from -1 to 1, as JSON."""
     rewards = [step.reward for step in step_scores(judged)]
     answer = {**record, "reward": sum(rewards) / len(rewards), "step_rewards": rewards}
-    return json.dumps(finite_json(answer))  # ASCII: half a surrogate pair is not UTF-8
+    return json.dumps(answer)  # ASCII: half a surrogate pair is not UTF-8
