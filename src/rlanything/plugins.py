@@ -265,8 +265,9 @@ def _from_module(kind: str, path: str) -> Any:
             plugin = getattr(plugin, part)
     except ModuleNotFoundError as fault:
         raise PluginError(
-            f"{kind} {path}: there is no module {fault.name}: install it, or put it on PYTHONPATH "
-            "(next to a recipe a domain's is looked for with --allow-code)"
+            f"{kind} {path}: there is no module {fault.name}: install it, or put its file into "
+            "this folder or one on PYTHONPATH; a domain's may also be next to its recipe, with "
+            "--allow-code"
         ) from fault
     except Exception as fault:  # importing the module may raise anything
         raise PluginError(

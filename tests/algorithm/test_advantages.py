@@ -174,6 +174,8 @@ def test_an_advantage_may_give_each_token_its_own():
         ([[1.0, 1.0], [1.0, 2.0]], "each of the 1 steps of trajectory 1"),
         ([[[1.0], [1.0, 1.0]], [[1.0]]], "each of the 2 steps of trajectory 0"),
         ([[1.0, float("nan")], [1.0]], "trajectory 0 is not finite"),
+        ([1.0, -1.0], "return a list for each of the trajectories"),
+        (None, "return a list for each of the trajectories"),
     ],
 )
 def test_advantages_that_do_not_fit_the_steps_are_refused(returned, said):
@@ -208,3 +210,12 @@ def test_a_function_with_options_says_which_and_needs_a_model_for_them():
         task_signals([1, -1], [[[1]], [[1]]], settings(advantage=without_model))
     with pytest.raises(PluginError, match="needs lengths, and there are none"):
         task_signals([1, -1], [[[1]], [[1]]], settings(advantage=unknown_lengths))
+
+
+def test_a_function_that_takes_more_than_its_inputs_is_refused_before_the_run():
+    def three(outcomes: Any, scores: Any, weights: Any) -> Any: ...
+
+    with pytest.raises(
+        PluginError, match=r"takes \(outcomes: .*, weights: .*: let it take its inputs"
+    ):
+        _ = settings(advantage=three).advantage.function

@@ -3,7 +3,7 @@ import json
 import subprocess
 import sys
 import tracemalloc
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -201,6 +201,9 @@ def test_the_summary_counts_what_the_file_held(tmp_path):
         judgements=10,
         policy_samples=2,
         judge_samples=6,
+        scores=Counter({(1, 1): 6, (1, -1): 1, (-1, 1): 1, (-1, 0): 1, (-1, -1): 1}),
+        judged_steps=4,
+        agreeing_steps=3,
     )
 
 
@@ -388,3 +391,25 @@ def test_a_setting_that_there_is_not_is_one_line(tmp_path, monkeypatch, capsys):
     ):
         assert call(monkeypatch, "feedback", "-", "--out", str(tmp_path / "out"), *words) == 2
         assert said in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_how_far_the_scores_agree_with_the_outcomes_is_said(tmp_path: Path) -> None:
+    won = line(trajectory="a", scores=((1, 1, -1), (1, 0, -1)))
+    lost = line(trajectory="b", outcome=-1, scores=((-1, -1, 1), (-1, -1, -1)))
+    summary, _ = run(tmp_path, won, lost)
+    assert summary.judge_line() == (
+        "the judge's scores: p+ 0.50, p- 0.83, mu 1.33 (better than chance, which has 1), "
+        "Outcome Acc 75%, 8% unreadable"
+    )
+    summary, _ = run(tmp_path, won, overwrite=True)
+    assert summary.judge_line() == "the judge's scores: Outcome Acc 50%, 17% unreadable"
+    summary, _ = run(tmp_path, line(scores=((), ())), overwrite=True)
+    assert summary.judge_line() is None
+
+
+def test_signals_are_not_written_as_columns(tmp_path: Path) -> None:
+    (tmp_path / "rollouts.jsonl").write_text(line() + "\n")
+    with pytest.raises(RolloutsError, match=r"choose a name without \.parquet"):
+        write_signals(
+            tmp_path / "rollouts.jsonl", tmp_path / "s.parquet", FeedbackSettings(), silent
+        )

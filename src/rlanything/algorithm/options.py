@@ -126,6 +126,7 @@ def with_options(
     if not callable(function) or isinstance(function, type):
         raise PluginError(f"{place!s} is no function: name one that takes its inputs")
     model = _options_model(place, function)
+    _check_call(place, function, {} if model is None else {"options": None})
     known = [] if model is None else sorted(model.model_fields)
     for key in options:
         if key not in known:
@@ -144,6 +145,21 @@ def with_options(
         raise PluginError(
             f"{place}: {key}: {fault[0].lower()}{fault[1:]} (got {reprlib.repr(problem['input'])})"
         ) from error
+
+
+def _check_call(place: str, function: Callable[..., Any], more: Mapping[str, Any]) -> None:
+    """Raises `PluginError` for a function that cannot be called with its inputs alone."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # functions written in C have no signature
+        return
+    try:
+        signature.bind(None, **more)
+    except TypeError:
+        raise PluginError(
+            f"{place} takes {signature}: let it take its inputs, one record, and nothing else but "
+            "`options`"
+        ) from None
 
 
 def _options_model(place: str, function: Callable[..., Any]) -> type[BaseModel] | None:

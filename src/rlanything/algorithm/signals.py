@@ -144,7 +144,11 @@ def policy_advantages(inputs: AdvantageInputs) -> tuple[StepAdvantages, ...]:
         spare = name == "values"
         if [len(row) - spare for row in getattr(inputs, name)] != inputs.steps:
             raise ValueError(f"{place} needs {name} of every step: give [G][steps{' + 1' * spare}]")
-    given = advantage.function(inputs)
+    returned = advantage.function(inputs)
+    try:
+        given = [list(row) for row in returned]
+    except TypeError:
+        raise PluginError(f"{place}: return a list for each of the trajectories") from None
     if len(given) != len(inputs.outcomes):
         raise PluginError(f"{place} returned {len(given)} trajectories of {len(inputs.outcomes)}")
     return tuple(_of_trajectory(place, row, of_steps, inputs) for row, of_steps in enumerate(given))

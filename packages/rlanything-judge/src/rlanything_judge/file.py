@@ -21,6 +21,8 @@ from rlanything.seeds import derive
 from rlanything.strict_json import finite_json
 from rlanything_judge.rollouts.formats import AUTO, LineFormat
 from rlanything_judge.rollouts.lines import (
+    COLUMNS,
+    PACKED,
     STANDARD,
     FilePlace,
     RolloutsError,
@@ -129,10 +131,10 @@ def _check_places(args: JudgeFileArgs) -> None:
         raise RolloutsError(
             "--out -: these lines go to a file, to go on from after a stop; name it"
         )
-    if args.out.suffix == ".gz":
+    if args.out.suffix in (PACKED, COLUMNS):
         raise RolloutsError(
             f"{args.out}: these lines are written plain, to go on from after a stop; choose "
-            "a name without .gz"
+            f"a name without {args.out.suffix}"
         )
     if os.path.lexists(args.out):
         raise RolloutsError(f"{args.out}: exists already; remove it, or choose another output")

@@ -11,7 +11,7 @@ from rlanything.progress import Progress
 from rlanything.terminal import Terminal
 
 WIN_AT = Annotated[
-    float | None, typer.Option(help="An episode is won whose `reward` is so much or more.")
+    float | None, typer.Option(help="Smallest `reward` of an episode that counts as won.")
 ]
 
 FORMAT = Annotated[
@@ -86,6 +86,8 @@ def feedback(
         f"{summary.policy_samples} of {summary.steps} steps train the policy, "
         f"{summary.judge_samples} of {summary.judgements} judgements train the judge"
     )
+    if judged := summary.judge_line():
+        progress.log(judged)
     if summary.policy_lambda is not None:
         progress.log(f"lambda of Eq. 1: {summary.policy_lambda:.3g}, measured over all tasks")
     if summary.single_trajectory_tasks:

@@ -22,6 +22,7 @@ import os
 import sys
 import tempfile
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ from rlanything.algorithm.feedback import FeedbackSettings, Floats, TrajectorySc
 from rlanything.algorithm.signals import task_signals
 from rlanything_judge.rollouts.formats import LineFormat
 from rlanything_judge.rollouts.lines import (
+    COLUMNS,
     PACKED,
     SHAPE,
     STANDARD,
@@ -67,6 +69,35 @@ class Summary:
     """Judgements with an advantage."""
     policy_lambda: float | None = None
     """lambda of Eq. 1 if it is adaptive: measured over all tasks."""
+    scores: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """Number of judgements by the outcome of their episode and their score."""
+    judged_steps: int = 0
+    agreeing_steps: int = 0
+    """Steps whose scores have the outcome's sign in sum."""
+
+    def add(self, outcome: int, steps: TrajectoryScores) -> None:
+        """Counts the scores of a trajectory."""
+        for step in steps:
+            self.scores.update((outcome, score) for score in step)
+            self.judged_steps += len(step) > 0
+            self.agreeing_steps += outcome * sum(step) > 0
+
+    def judge_line(self) -> str | None:
+        """Returns in words how far the scores agree with the outcomes; None without scores. p+, p-
+        and mu are those of Theorem 1."""
+        if not self.judged_steps:
+            return None
+        won, lost = (sum(self.scores[outcome, s] for s in (-1, 0, 1)) for outcome in (1, -1))
+        plus, minus = self.scores[1, 1] / max(won, 1), self.scores[-1, -1] / max(lost, 1)
+        agreeing = f"Outcome Acc {self.agreeing_steps / self.judged_steps:.0%}"
+        unreadable = (self.scores[1, 0] + self.scores[-1, 0]) / (won + lost)
+        if not won or not lost:
+            return f"the judge's scores: {agreeing}, {unreadable:.0%} unreadable"
+        better = "better" if plus + minus > 1 else "no better"
+        return (
+            f"the judge's scores: p+ {plus:.2f}, p- {minus:.2f}, mu {plus + minus:.2f} ({better} "
+            f"than chance, which has 1), {agreeing}, {unreadable:.0%} unreadable"
+        )
 
 
 @dataclass(slots=True)
@@ -157,6 +188,8 @@ def _check_paths(rollouts: Path, out: Path, overwrite: bool) -> None:
         return
     if not out.parent.is_dir():
         raise RolloutsError(f"{out}: its folder does not exist; create {out.parent} first")
+    if out.suffix == COLUMNS:
+        raise RolloutsError(f"{out}: signals are lines of JSON; choose a name without {COLUMNS}")
     if out.is_dir():
         raise RolloutsError(f"{out}: is a folder; give the name of a file in it")
     if out.exists():
@@ -228,6 +261,8 @@ def _lines(
     signals = task_signals(group.outcomes, scores, settings)
     summary.single_trajectory_tasks += len(scores) == 1
     [judge_signals] = signals.judges.values()
+    for outcome, steps in zip(group.outcomes, scores, strict=True):
+        summary.add(outcome, steps)
     for trajectory, own, judged in zip(group.ids, signals.policy, judge_signals, strict=True):
         policy, judge = _numbers(np.asarray(own)), [_numbers(step) for step in judged]
         summary.steps += len(policy)
