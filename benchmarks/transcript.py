@@ -94,8 +94,7 @@ def fenced(title: str, text: str) -> str:
 def transcript(say: Say) -> str:
     """Returns the page for these answers."""
     recipe = load_recipe(RECIPE)
-    options = {**recipe.domain.options, "data": None}
-    domain = load_domain(recipe.domain.name, options)
+    domain = load_domain("alfworld", {**recipe.domain.options, "idle_actions": True})
     page = [HEAD.rstrip()]
     policy, judge, adapter = (Recorded(n, say, page) for n in ("policy", "judge", "adapter"))
     sampling = Sampling(1.0, TOKENS)

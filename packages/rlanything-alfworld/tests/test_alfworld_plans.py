@@ -32,11 +32,11 @@ def test_prompts_are_measured_in_the_tokens_of_the_recipes_own_models(recipe):
     assert {name: lengths[name][0] for name in ran} == pytest.approx(ran, rel=0.1)
 
 
-def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper):
-    assumed = assume(
-        load_recipe(paper, {"domain.options.style": "nano", "domain.options.commands": "none"}),
-        ["policy_turn_tokens=50"],
-    )
+def test_a_recipe_whose_data_are_elsewhere_is_planned_with_whole_rooms(paper, monkeypatch):
+    monkeypatch.delenv("RLANYTHING_ALFWORLD_DATA", raising=False)
+    nano = {"style": "nano", "commands": "none", "first_of_kind": False}
+    changes = {f"domain.options.{name}": value for name, value in nano.items()}
+    assumed = assume(load_recipe(paper, changes), ["policy_turn_tokens=50"])
     assert assumed.roles["policy"].turn_tokens == 50
     assert "data are not here" in assumed.sources["policy_opening_tokens"]
     # As in Qwen's own tokens (benchmarks/plan.md), which a plan counts roughly.

@@ -74,7 +74,8 @@ def _trials(folder: Path, split: str) -> list[Path]:
     place = folder / FOLDERS[split]
     if not place.is_dir():
         raise MissingData(
-            f"no folder {place}: point to the json_2.1.1 folder that alfworld-download makes"
+            f"no folder {place}: set domain.options.data to the folder json_2.1.1 that "
+            "alfworld-download makes"
         )
 
     def wanted(trial: Path) -> bool:
