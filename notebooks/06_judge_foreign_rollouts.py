@@ -3,7 +3,7 @@
 #
 # You stay with your trainer, and have its rollouts scored step by step: two commands turn a file of
 # rollouts into advantages for a policy and for a judge. They need
-# `pip install 'rlanything[judge]'`.
+# `pip install packages/rlanything-judge`.
 
 # %%
 import json

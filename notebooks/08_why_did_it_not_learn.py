@@ -2,7 +2,7 @@
 # # 8. Why did it not learn?
 #
 # A run with three faults. You find them with the tools of the library, one after another: warnings,
-# the run's numbers, and replays. The replays need `pip install 'rlanything[lab]'`.
+# the run's numbers, and replays. The replays need `pip install packages/rlanything-lab`.
 
 # %%
 import shutil

@@ -29,7 +29,8 @@ MOST_LINES = 27_000
 
 # Rooms from the ground up; a room may import itself and those before it.
 ROOMS = (
-    "version openmp seeds records surrogates strict_json backoff replies plugins files terminal",
+    "version openmp alarm seeds records surrogates strict_json backoff replies plugins files "
+    "terminal",
     "progress algorithm",
     "config",
     "domains",
@@ -143,7 +144,7 @@ OFFERED_TO_DOMAINS = [
     *("seeds", "records", "backoff", "replies", "surrogates", "plugins", "terminal", "progress"),
     *(f"domains.{name}" for name in ("base", "screens", "calls", "thoughts")),
     *("domains.registry", "domains.requests", "domains.rows", "domains.templates", "domains.text"),
-    *("domains.findings", "domains.rounding", "strict_json", "serving.address", "openmp"),
+    *("domains.findings", "domains.rounding", "alarm", "strict_json", "serving.address", "openmp"),
 ]
 
 

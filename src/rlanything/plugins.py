@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points, metadata
+from importlib.metadata import EntryPoint, entry_points, metadata, requires
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -216,9 +217,7 @@ def _registered(kind: str, name: str) -> Any:
     if name not in entries.names:
         extra = name.replace("_", "-")
         if extra in (metadata("rlanything").get_all("Provides-Extra") or ()):
-            raise PluginError(
-                f"{kind} {name} is in a package of its own: pip install 'rlanything[{extra}]'"
-            )
+            raise PluginError(f"{kind} {name} is in a package of its own: {install(extra)}")
         known = ", ".join(sorted(entries.names)) or "none (is rlanything installed?)"
         raise PluginError(f"unknown {kind} {name!r}: use one of {known}, or `module:name`")
     entry = entries[name]
@@ -232,6 +231,14 @@ def _registered(kind: str, name: str) -> Any:
         raise PluginError(
             f"{kind} {name} cannot be imported ({_reason(fault)}): reinstall or fix {entry.module}"
         ) from fault
+
+
+def install(extra: str) -> str:
+    """Returns the commands that install an extra which is a package of this repository."""
+    lines = [line.replace('"', "'").partition(";") for line in requires("rlanything") or ()]
+    package = next(name.strip() for name, _, when in lines if f"'{extra}'" in when)
+    place = shlex.quote(f"packages/{package}")
+    return f"pip install 'rlanything[{extra}]' (in a checkout: pip install {place})"
 
 
 def extras_of(kind: str, name: str) -> list[str]:

@@ -143,7 +143,8 @@ def test_a_command_of_a_package_that_is_not_installed_names_its_extra(
     monkeypatch.setattr(plugins, "entry_points", lambda group: bare)
     assert call(monkeypatch, "watch", "runs/mine") == 2
     assert capsys.readouterr().err == (
-        "error: command watch is in a package of its own: pip install 'rlanything[watch]'\n"
+        "error: command watch is in a package of its own: pip install 'rlanything[watch]' "
+        "(in a checkout: pip install packages/rlanything-watch)\n"
     )
 
 

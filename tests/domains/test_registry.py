@@ -61,7 +61,9 @@ def test_a_registered_domain_is_found_by_its_name(installed):
 def test_an_unknown_name_lists_the_known_ones(installed):
     installed(plain=f"{__name__}:Plain", other="nowhere:Other")
     assert complaint("plane") == "unknown domain 'plane': use one of other, plain, or `module:name`"
-    assert complaint("alfworld").endswith("of its own: pip install 'rlanything[alfworld]'")
+    assert complaint("alfworld").endswith(
+        "'rlanything[alfworld]' (in a checkout: pip install packages/rlanything-alfworld)"
+    )
 
 
 def test_an_unexpected_option_lists_the_known_ones():
@@ -104,7 +106,10 @@ def test_a_domains_own_complaint_is_passed_on():
     ("name", "said"),
     [
         ("pettingzoo", "unknown domain 'pettingzoo': use one of .*TextArena.*`seat: alternate`"),
-        ("mcp", r"pip install 'rlanything\[mcp\]'; see the domain `tools`: packages/"),
+        (
+            "mcp",
+            r"pip install 'packages/rlanything-gyms\[mcp\]'\); see the domain `tools`: packages/",
+        ),
         ("TRL", "unknown domain 'TRL': use one of .*the domain `tools`: packages/rlanything-gyms/"),
     ],
 )

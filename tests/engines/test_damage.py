@@ -20,7 +20,7 @@ from helpers.command import call
 from helpers.damaged import DAMAGES, LOOP, Change, text
 from helpers.guess import FEW, GUESS
 from helpers.tiny import tiny_model
-from rlanything.engines.alarm import raising_after
+from rlanything.alarm import raising_after
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf import damage
 from rlanything.engines.hf.damage import SlowTemplate, reading, rendering

@@ -24,7 +24,7 @@ from rlanything.config.sections import EnvironmentConfig
 from rlanything.engines.base import Engine, ModelError
 from rlanything.engines.hf.text import ModelText
 from rlanything.learning.base import Updates
-from rlanything.plugins import PluginError, load_plugin
+from rlanything.plugins import PluginError, install, load_plugin
 from rlanything.rollout.worker_process import Launch
 
 
@@ -146,6 +146,6 @@ def _launcher(name: str) -> Launcher:
         return load_plugin("launcher", name)
     except PluginError:
         raise ModelError(
-            f"cluster.launcher: {name} is not installed; pip install 'rlanything[cluster]', or "
-            "choose launcher: local"
+            f"cluster.launcher: {name} is not installed; {install('cluster')}, or choose "
+            "launcher: local"
         ) from None

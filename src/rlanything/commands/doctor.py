@@ -17,7 +17,7 @@ from rlanything.commands.train import ALLOW_CODE
 from rlanything.config.yaml import typed
 from rlanything.domains.findings import Finding
 from rlanything.openmp import cores
-from rlanything.plugins import PluginError, load_plugin, plugin_names
+from rlanything.plugins import PluginError, install, load_plugin, plugin_names
 from rlanything.terminal import write_json, write_line
 from rlanything.version import __version__
 
@@ -126,7 +126,7 @@ def _nano() -> Finding:
     if missing:
         return Finding("nano models", "error", f"{', '.join(missing)} missing; reinstall them")
     if not shipped.NAMES:
-        return Finding("nano models", "missing", "none; pip install 'rlanything[alfworld]'")
+        return Finding("nano models", "missing", f"none; {install('alfworld')}")
     return _trains(next(iter(shipped.NAMES.values())) / "policy")
 
 

@@ -66,13 +66,20 @@ def _row(name: str, what: str) -> dict[str, str | None]:
 
 
 def _needs(recipe: Recipe) -> str:
-    """Returns what a recipe needs beyond the library: extras, and models that do not ship."""
+    """Returns what a recipe needs beyond the library: extras, models that do not ship, GPUs."""
     from rlanything.engines.shipped import NAMES
     from rlanything.plugins import extras_of
 
     extras = [extra for name in recipe.domain.names for extra in extras_of("domain", name)]
     needs = [f"[{extra}]" for extra in extras]
     shipped = {*NAMES, *recipe.roles}  # a role's model may be that of another
-    if any(role.model not in shipped for role in recipe.model_sections):
+    models = recipe.model_sections
+    for engine in sorted({role.engine.name for role in models}):
+        needs += [f"[{extra}]" for extra in extras_of("engine", engine)]
+    if any(getattr(role, "lora", None) is not None for role in models):
+        needs.append("[lora]")
+    if any(role.model not in shipped for role in models):
         needs.append("model")
+    if any(role.device.startswith("cuda") for role in models):
+        needs.append(f"{recipe.cluster.seats} GPUs")
     return ", ".join(needs)

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from rlanything.plugins import PluginError, load_plugin, plugin_names
+from rlanything.plugins import PluginError, install, load_plugin, plugin_names
 from rlanything.terminal import literal
 
 ORDER = ("train", "resume", "eval", "recipes", "report", "tasks", "export", "new", "doctor")
@@ -77,8 +77,8 @@ class Commands(TyperGroup):
         if args[0] not in self._names:
             for extra, commands in ELSEWHERE.items():
                 if args[0] in commands.split():
-                    remedy = f"pip install 'rlanything[{extra}]'"
-                    raise PluginError(f"command {args[0]} is in a package of its own: {remedy}")
+                    where = f"command {args[0]} is in a package of its own"
+                    raise PluginError(f"{where}: {install(extra)}")
             known = ", ".join(self._names)
             raise PluginError(f"No such command {args[0]!r}: use one of {known}")
         return super().resolve_command(ctx, args)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rlanything.engines.alarm import raising_after
+from rlanything.alarm import raising_after
 from rlanything.engines.base import Engine, OnSamples, Request, Sampling
 from rlanything.records import Completion
 

@@ -122,7 +122,7 @@ def _parse(document: str) -> Grammar:
 @lru_cache(maxsize=16)
 def _parse_actions(skeleton: str) -> Mapping[str, ActionText]:
     logic = GameLogic(domain="", grammar=skeleton)
-    for action in logic.actions.values():  # what cannot be read is told before a game begins
+    for action in logic.actions.values():  # the fault of a file is named before a game begins
         _pieces(action.template)
         _pieces(action.feedback_rule)
     return {

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rlanything.engines.alarm import raising_after
+from rlanything.alarm import raising_after
 from rlanything.engines.base import ModelError
 from rlanything.replies import quoted
 

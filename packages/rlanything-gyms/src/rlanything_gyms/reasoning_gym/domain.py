@@ -16,8 +16,8 @@ import reasoning_gym
 from pydantic import Field
 from reasoning_gym.factory import DATASETS
 
+from rlanything.alarm import raising_after
 from rlanything.domains.base import DomainError, DomainOptions, EpisodeError
-from rlanything.engines.alarm import raising_after
 from rlanything.records import Step, Task
 from rlanything_gyms.ecosystem import (
     EcosystemDomain,

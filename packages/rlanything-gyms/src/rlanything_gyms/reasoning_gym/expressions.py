@@ -15,7 +15,7 @@ _FUNCTIONS |= {"atanh", "log", "ln", "sqrt", "Abs", "abs", "pi", *_GROWING}
 _FORMULA = re.compile(r"[A-Za-z0-9\s.,+\-*/^=()]*")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _PROGRAM = re.compile(r"\.\s*[A-Za-z]|\b[A-Za-z]\s*\(")
-"""An attribute, or the call of a letter: sympy's N computes as many digits as it is told to."""
+"""An attribute, or the call of a letter: sympy's N computes any number of digits."""
 _HUGE = re.compile(r"(?<!\w)\d[\d_.]*[eE][+-]?[\d_]{7,}")
 _BITS = 1e5
 """Limit of the size of numbers on the way to a formula's value."""

@@ -82,7 +82,7 @@ def feedback(
             "counts by the outcome alone: run rlanything judge first for step-wise signals"
         )
     progress.log(
-        f"{out}: {summary.trajectories} trajectories of {summary.tasks} tasks; "
+        f"{out}: {summary.trajectories} trajectories; tasks: {summary.tasks}; "
         f"{summary.policy_samples} of {summary.steps} steps train the policy, "
         f"{summary.judge_samples} of {summary.judgements} judgements train the judge"
     )

@@ -22,8 +22,9 @@ def ablate(
     arms: Annotated[
         list[str] | None,
         typer.Option(
-            help="components (default), judge_alone, lambda, comparison, remedies, controls, "
-            "single arms, or NAME:section.key=value,... Repeat, or separate names by commas."
+            help="components (default), judge_alone, lambda, baselines, comparison, remedies, "
+            "controls, single arms, or NAME:section.key=value,... Repeat, or separate names by "
+            "commas."
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds, one run of each arm.")] = 5,
