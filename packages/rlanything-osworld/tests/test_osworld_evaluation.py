@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,6 +115,28 @@ def test_desktops_that_take_turns_keep_their_own_files(
             assert evaluators.score(kept, each, "done") == 1.0
         evaluators.close()  # as when it is killed: gold is made once more
         assert evaluators.score(kept, other, "done") == 1.0
+
+
+def test_large_results_leave_room_for_the_files_of_other_desktops(
+    machine: Desktop, evaluators: Evaluators
+) -> None:
+    large = ["truncate", "-s", "300M", "/home/user/large"]
+    for number in range(4):  # 1.2 GB in all, and the evaluators have 1 GiB
+        place = f"/scratch/cache/{number}/t/large"  # which is the result, if it was fetched
+        task = data(
+            "exact_match", "", place, [{"type": "execute", "parameters": {"command": large}}]
+        )
+        fetched = {"type": "vm_file", "path": "/home/user/large", "dest": "large"}
+        task["example"]["evaluator"]["result"] = fetched
+        # The same desktop under other names.
+        other: Any = SimpleNamespace(
+            pid=number,
+            size=machine.size,
+            password=machine.password,
+            socket_path=machine.socket_path,
+        )
+        evaluators.setup(task, other)
+        assert evaluators.score(task, other, "done") == 1.0
 
 
 @pytest.mark.parametrize(
