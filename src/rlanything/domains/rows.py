@@ -34,8 +34,8 @@ class TaskSet:
         if not tasks:
             known = ", ".join(name for name, members in self.by_split.items() if members)
             raise DomainError(
-                f"{self.place}: split {split!r} has no {self.noun}; use {known}; for held-out ones "
-                "set evaluation.splits"
+                f"{self.place}: split {split!r} has no {self.noun}: add some, or name others in "
+                f"evaluation.splits (there are: {known})"
             )
         random.Random(derive(seed, self.domain, split)).shuffle(tasks)
         return tasks[:count]
