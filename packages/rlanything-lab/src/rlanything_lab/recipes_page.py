@@ -40,10 +40,11 @@ from rlanything.terminal import write
 
 HEAD = """# Recipes
 
-This page lists every key of a recipe, the YAML file that describes a run. `name` and `domain` are
-required; other keys have the defaults below. You can also set a key on the command line, after the
-recipe, as `section.key=value`, and in Python as `overrides={"section.key": value}`. An unknown key
-or a value of the wrong kind is an error that names the place and the known keys. A run keeps its
+This page lists every key of a recipe, the YAML file that describes a run, except those of engines
+in other packages ([vLLM](models-and-engines.md#vllm)). `name` and `domain` are required; other keys
+have the defaults below. You can also set a key on the command line, after the recipe, as
+`section.key=value`, and in Python as `overrides={"section.key": value}`. An unknown key or a value
+of the wrong kind is an error that names the place and the known keys. A run keeps its
 resolved recipe as `recipe.yaml`.
 
 ```yaml
@@ -116,10 +117,10 @@ rollouts. Both learn in every iteration, from the same rollouts; with `train: fa
 plays as it is, also at an endpoint. Checkpoints, metrics and rows go by the role: `rival/success`,
 `checkpoints/iter-00001/rival`.
 
-What there is one of goes by the first role that acts: the curriculum adapts tasks by its accuracy,
-`rollouts/success`, evaluations and the report count its wins, and an evaluation has it play against
-the other's present weights. So a success that stands still may mean that both improve. To measure
-one player, evaluate it against another that is fixed:
+What exists once per run goes by the first role that acts: the curriculum adapts tasks by its
+accuracy, `rollouts/success`, evaluations and the report count its wins, and an evaluation has it
+play against the other's present weights. So a success that stands still may mean that both improve.
+To measure one player, evaluate it against another that is fixed:
 
 <!-- run first: rlanything train examples/race.yaml --allow-code;
 cp -r runs/race/checkpoints/iter-00002 runs/race/checkpoints/iter-00010 -->
