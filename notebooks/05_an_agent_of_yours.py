@@ -3,7 +3,8 @@
 #
 # You train the model behind a program that calls a model over HTTP. The program is written three
 # times, for the three dialects that agents speak: OpenAI's chat completions, OpenAI's Responses and
-# Anthropic's Messages. It needs `pip install packages/rlanything-sandbox packages/rlanything-agent`.
+# Anthropic's Messages. It needs `pip install packages/rlanything-sandbox
+# packages/rlanything-agent`.
 
 # %%
 import json

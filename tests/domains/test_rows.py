@@ -31,7 +31,7 @@ def test_a_split_without_tasks_is_refused_with_those_that_have_some() -> None:
     assert len(rows.tasks("train", 4, 1)) == 4
     assert rows.tasks("train", 10, 1) != rows.tasks("train", 10, 2)
     for split in ("none", "other"):
-        with pytest.raises(DomainError, match=f"a.jsonl: split '{split}' has no rows: add some, or name others"):
+        with pytest.raises(DomainError, match=f"a.jsonl: split '{split}' has no rows: add some"):
             rows.tasks(split, 1, 1)
 
 
