@@ -164,7 +164,7 @@ def test_rollouts_come_in_at_stdin_and_signals_go_out_at_stdout(tmp_path):
     given = (tmp_path / "rollouts.jsonl").read_bytes()
     done = subprocess.run(command, input=given, capture_output=True, check=True)
     assert [json.loads(text) for text in done.stdout.splitlines()] == signals
-    assert b"2 trajectories; tasks: 1" in done.stderr
+    assert b"2 trajectories of 1 task;" in done.stderr
 
 
 def test_states_that_no_line_holds_are_not_guessed(tmp_path):

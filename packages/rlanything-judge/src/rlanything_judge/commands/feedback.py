@@ -81,8 +81,9 @@ def feedback(
             f"{rollouts}: {read_as.describe(summary.trajectories)}; not judged, so each step "
             "counts by the outcome alone: run rlanything judge first for step-wise signals"
         )
+    tasks = "1 task" if summary.tasks == 1 else f"{summary.tasks} tasks"
     progress.log(
-        f"{out}: {summary.trajectories} trajectories; tasks: {summary.tasks}; "
+        f"{out}: {summary.trajectories} trajectories of {tasks}; "
         f"{summary.policy_samples} of {summary.steps} steps train the policy, "
         f"{summary.judge_samples} of {summary.judgements} judgements train the judge"
     )
