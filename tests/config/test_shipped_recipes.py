@@ -155,7 +155,7 @@ def test_the_command_lists_them(monkeypatch):
     table = CliRunner().invoke(app, []).stdout
     assert all(name in table for name in rows)
     assert rows["guess"]["needs"] == "[toys]"
-    assert rows["guess-smollm2"]["needs"] == "model"
+    assert rows["guess-smollm2"]["needs"] == "[lora], model"
     assert [line.split()[0] for line in table.splitlines() if line[:1].strip()][1] == "guess"
     assert max(map(len, table.splitlines())) <= 80
     assert len(table.splitlines()) < 4 * len(rows)
