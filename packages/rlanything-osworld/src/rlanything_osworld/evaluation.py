@@ -117,7 +117,7 @@ class Evaluators:
             name = Path(self._folder.name, f"{port}")
             name.unlink(missing_ok=True)
             os.link(desktop.socket_path(port), name)
-            _open_to_box(name)
+            _open_to_box(name, 0o777)
         request = {
             "call": call,
             "example": data["example"],
@@ -146,7 +146,7 @@ class Evaluators:
         self.close()
         self._folder = tempfile.TemporaryDirectory(prefix="rlanything-evaluators-")
         sockets = Path(self._folder.name)
-        _open_to_box(sockets)
+        _open_to_box(sockets, 0o755)
         self._program = LineProgram(_command(self._python, sockets, self._given), {}, "/")
         try:
             self._program.answer(START_SECONDS)
@@ -157,11 +157,11 @@ class Evaluators:
             raise DomainError(f"OSWorld's evaluators do not start: {reason}") from fault
 
 
-def _open_to_box(place: Path) -> None:
-    """Lets the box use a file of this user. A box of root runs as a user of its own, so that other
-    users may use the file too."""
+def _open_to_box(place: Path, mode: int) -> None:
+    """Lets the box use a file of this user. A box of root runs as a user of its own, so that the
+    file is opened to all users."""
     if os.geteuid() == 0:
-        place.chmod(0o777)
+        place.chmod(mode)
 
 
 def _command(python: Path, sockets: Path, given: Path | None) -> list[str]:
