@@ -126,7 +126,7 @@ def with_options(
     if not callable(function) or isinstance(function, type):
         raise PluginError(f"{place!s} is no function: name one that takes its inputs")
     model = _options_model(place, function)
-    _check_call(place, function, {} if model is None else {"options": None})
+    _check_call(place, function, model is not None)
     known = [] if model is None else sorted(model.model_fields)
     for key in options:
         if key not in known:
@@ -147,14 +147,12 @@ def with_options(
         ) from error
 
 
-def _check_call(place: str, function: Callable[..., Any], more: Mapping[str, Any]) -> None:
+def _check_call(place: str, function: Callable[..., Any], takes_options: bool) -> None:
     """Raises `PluginError` for a function that cannot be called with its inputs alone."""
+    signature = _signature(function)
     try:
-        signature = inspect.signature(function)
-    except ValueError:  # functions written in C have no signature
-        return
-    try:
-        signature.bind(None, **more)
+        if signature is not None:
+            signature.bind(None, **({"options": None} if takes_options else {}))
     except TypeError:
         raise PluginError(
             f"{place} takes {signature}: let it take its inputs, one record, and nothing else but "
@@ -165,11 +163,8 @@ def _check_call(place: str, function: Callable[..., Any], more: Mapping[str, Any
 def _options_model(place: str, function: Callable[..., Any]) -> type[BaseModel] | None:
     """Returns the model of a function's options; None if it has no parameter `options`, or has a
     value for it already (`functools.partial`)."""
-    try:
-        asks = "options" in inspect.signature(function).parameters
-    except ValueError:  # functions written in C have no signature
-        asks = False
-    if isinstance(function, partial) or not asks:
+    signature = _signature(function)
+    if isinstance(function, partial) or signature is None or "options" not in signature.parameters:
         return None
     try:
         model = inspect.signature(function, eval_str=True).parameters["options"].annotation
@@ -180,3 +175,11 @@ def _options_model(place: str, function: Callable[..., Any]) -> type[BaseModel] 
     raise PluginError(
         f"{place}: annotate its parameter `options` with a pydantic model of the same module"
     )
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Returns a function's signature; None for one written in C, which has none."""
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return None

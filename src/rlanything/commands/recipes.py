@@ -70,12 +70,11 @@ def _needs(recipe: Recipe) -> str:
     from rlanything.engines.shipped import NAMES
     from rlanything.plugins import extras_of
 
-    extras = [extra for name in recipe.domain.names for extra in extras_of("domain", name)]
-    needs = [f"[{extra}]" for extra in extras]
-    shipped = {*NAMES, *recipe.roles}  # a role's model may be that of another
     models = recipe.model_sections
-    for engine in sorted({role.engine.name for role in models}):
-        needs += [f"[{extra}]" for extra in extras_of("engine", engine)]
+    plugged = [("domain", name) for name in recipe.domain.names]
+    plugged += [("engine", name) for name in sorted({role.engine.name for role in models})]
+    needs = [f"[{extra}]" for kind, name in plugged for extra in extras_of(kind, name)]
+    shipped = {*NAMES, *recipe.roles}  # a role's model may be that of another
     if any(getattr(role, "lora", None) is not None for role in models):
         needs.append("[lora]")
     if any(role.model not in shipped for role in models):

@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+LOCAL_ONLY = (
+    "only serves this machine: address it as 127.0.0.1 or localhost, from no other site's page"
+)
+"""The refusal of a request that is not local, after the server's name."""
+
 
 class ServeError(ValueError):
     """Something cannot be served; the message is one line with the remedy."""

@@ -481,10 +481,14 @@ def _remove(place: Path) -> None:
     if not os.path.lexists(place):
         return
     if not place.is_symlink():  # chmod would follow it
-        subprocess.run(["chmod", "-R", "u+rwX", "--", str(place)], capture_output=True)
+        _make_readable(place)
     subprocess.run(["rm", "-rf", "--", str(place)], capture_output=True)
     if os.path.lexists(place):
         raise OSError(f"{place} cannot be removed")
+
+
+def _make_readable(place: Path) -> None:
+    subprocess.run(["chmod", "-R", "u+rwX", "--", str(place)], capture_output=True)
 
 
 def _discard(place: Path) -> None:
@@ -499,6 +503,6 @@ def _size(place: Path) -> int:
     listed = ["find", str(place), "-printf", "%b\n"]
     listing = subprocess.run(listed, capture_output=True, env={**os.environ, "LC_ALL": "C"})
     if b"Permission denied" in listing.stderr:
-        subprocess.run(["chmod", "-R", "u+rwX", "--", str(place)], capture_output=True)
+        _make_readable(place)
         listing = subprocess.run(listed, capture_output=True)
     return sum(max(1, int(blocks)) * 512 for blocks in listing.stdout.split())

@@ -170,15 +170,21 @@ class _Reader:
         return _VARIABLE.sub(value, text)
 
 
+def text_of(path: Path) -> str:
+    """Returns the text of a task's file. Raises `NotPlain` if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise NotPlain(f"{path.name} cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise NotPlain(f"{path.name} is not UTF-8") from None
+
+
 def read_image(context: Path, path: str) -> PlainImage:
     """Returns the image of the Dockerfile in a folder. `path`: PATH of the box. Raises `NotPlain`
     for what a box cannot do."""
     reader = _Reader(context, path)
-    try:
-        text = (context / "Dockerfile").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise NotPlain(f"its Dockerfile cannot be read: {fault}") from None
-    for name, rest in instructions(text):
+    for name, rest in instructions(text_of(context / "Dockerfile")):
         line = _line(name, rest)
         try:
             reader.take(name, rest, line)

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rlanything.domains.base import DomainError, MissingData
-from rlanything_agent.harbor.dockerfile import NotPlain
+from rlanything_agent.harbor.dockerfile import NotPlain, text_of
 
 _TEMPLATE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 _SOLUTION = "/solution"
@@ -113,7 +113,7 @@ def task_folders(folder: Path) -> list[Path]:
 def read_task(folder: Path) -> HarborTask:
     """Returns a task. Raises `NotPlain` for a folder that is incomplete, or that asks for what is
     not done here."""
-    text = _text(folder / "task.toml")
+    text = text_of(folder / "task.toml")
     try:
         settings = _Settings.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -130,7 +130,7 @@ def read_task(folder: Path) -> HarborTask:
         raise NotPlain("it has no tests/test.sh")
     return HarborTask(
         folder,
-        _text(folder / "instruction.md").strip(),
+        text_of(folder / "instruction.md").strip(),
         settings.agent.timeout_sec or 600.0,
         settings.verifier.timeout_sec or 600.0,
         _resolved(around.env, "environment.env"),
@@ -152,7 +152,7 @@ def solving(folder: Path) -> str | None:
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         archive.add(folder / "solution", ".", filter=_owned_by_root)
     lines = base64.encodebytes(packed.getvalue()).decode()
-    settings = _Settings.model_validate(tomllib.loads(_text(folder / "task.toml")))
+    settings = _Settings.model_validate(tomllib.loads(text_of(folder / "task.toml")))
     variables = _resolved(settings.solution.env, "solution.env")
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     return (
@@ -210,12 +210,3 @@ def _megabytes(size: str | None) -> int | None:
     match = re.fullmatch(r"([\d.]+)\s*([KMG])B?", (size or "").strip().upper())
     scale = {"K": 1 / 1024, "M": 1, "G": 1024}
     return max(1, int(float(match[1]) * scale[match[2]])) if match else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise NotPlain(f"{path.name} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise NotPlain(f"{path.name} is not UTF-8") from None

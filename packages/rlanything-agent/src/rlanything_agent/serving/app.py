@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hmac
-import math
 import re
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from rlanything.serving.address import is_local
+from rlanything.serving.address import LOCAL_ONLY, is_local
 from rlanything.strict_json import read_json
 from rlanything_agent.asked import Asked, Denial
 from rlanything_agent.conversation import PolicyAnswer, Sent
@@ -172,12 +172,7 @@ class PolicyApi(Api):
     def _check_host(self, request: Request) -> None:
         sent = request.headers
         if self._local and not is_local(sent.getlist("host"), sent.getlist("origin")):
-            raise Denial(
-                "this policy only serves this machine: address it as 127.0.0.1 or localhost, from "
-                "no other site's page",
-                status=403,
-                code="foreign_host",
-            )
+            raise Denial(f"this policy {LOCAL_ONLY}", status=403, code="foreign_host")
 
 
 def _outcome(number: int, given: Any) -> Outcome:
@@ -187,12 +182,8 @@ def _outcome(number: int, given: Any) -> Outcome:
     name, outcome, reward = given.get("id"), given.get("outcome"), given.get("reward")
     if not isinstance(name, str) or outcome not in (1, -1) or isinstance(outcome, bool):
         raise Denial(f"{place}: {_FORM}", place)
-    if reward is None:
-        return Outcome(name, int(outcome), None)
-    try:
-        measured = math.nan if isinstance(reward, bool | str) else float(reward)
-    except (TypeError, OverflowError):
-        measured = math.nan
-    if not math.isfinite(measured):
+    # Not `isfinite`, which fails at an integer beyond the largest float.
+    within = isinstance(reward, int | float) and abs(reward) <= sys.float_info.max
+    if isinstance(reward, bool) or not (reward is None or within):
         raise Denial(f"{place}: {_FORM}", place)
-    return Outcome(name, int(outcome), measured)
+    return Outcome(name, int(outcome), None if reward is None else float(reward))

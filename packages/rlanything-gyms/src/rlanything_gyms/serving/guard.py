@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rlanything.serving.address import is_local
+from rlanything.serving.address import LOCAL_ONLY, is_local
 
 
 class DomainGuard:
@@ -32,10 +32,7 @@ class DomainGuard:
     def _refusal(self, headers: Headers) -> tuple[int, str] | None:
         """Returns status and reason; None: the request may pass."""
         if self._local and not is_local(headers.getlist("host"), headers.getlist("origin")):
-            return 403, (
-                "this server only serves this machine: address it as localhost, from no other "
-                "site's page"
-            )
+            return 403, f"this server {LOCAL_ONLY}"
         if self._key is None:
             return None
         given = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")

@@ -8,7 +8,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rlanything.serving.address import is_local
+from rlanything.serving.address import LOCAL_ONLY, is_local
 
 OPEN = ("/", "/docs", "/health", "/openapi.json")
 """Paths that need no key: they only describe the service."""
@@ -31,11 +31,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
         if self._local and not is_local(headers.getlist("host"), headers.getlist("origin")):
-            said = (
-                "this judge only serves this machine: address it as 127.0.0.1 or localhost, from "
-                "no other site's page"
-            )
-            return JSONResponse({"detail": said}, 403)
+            return JSONResponse({"detail": f"this judge {LOCAL_ONLY}"}, 403)
         if self._wanted is None or (scope["method"] in ("GET", "HEAD") and scope["path"] in OPEN):
             return None
         given = headers.get("authorization", "").encode()
