@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -53,11 +54,28 @@ def frozen_model():
     return tiny_model()
 
 
+@contextmanager
+def fresh_imports() -> Iterator[None]:
+    """No recipe has been read yet in this process; what is allowed and limited meanwhile is undone
+    at the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in vars(Imports(None)).items():
+            patch.setattr(IMPORTS, name, value)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def imports_of_a_module() -> Iterator[None]:
+    """Fixtures that a module's tests share read recipes too: they neither find limits that earlier
+    modules left nor leave any."""
+    with fresh_imports():
+        yield
+
+
 @pytest.fixture(autouse=True)
-def fresh_imports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No recipe has been read yet in this process, as each test sees it."""
-    for name, value in vars(Imports(None)).items():
-        monkeypatch.setattr(IMPORTS, name, value)
+def imports_of_a_test() -> Iterator[None]:
+    with fresh_imports():
+        yield
 
 
 @pytest.fixture

@@ -101,8 +101,9 @@ def test_every_arm_runs_with_every_seed_and_is_compared_with_the_one_before(reci
     balanced = rows["seven7"].values["judge Process Acc, balanced"]
     assert balanced is not None
     assert balanced.estimate == pytest.approx((0.7 + 0.5) / 2)
-    assert sum("finished in" in line for line in said) == 4
-    assert "(4 of 4 runs)" in said[-1]
+    finished = [line for line in said if "finished in" in line]
+    assert len(finished) == 4
+    assert "(4 of 4 runs)" in finished[-1]
 
 
 def test_episodes_that_could_not_be_played_are_neither_lost_nor_won(recipe: Path) -> None:
