@@ -279,7 +279,7 @@ def test_what_belongs_to_seats_is_refused_without_them(
         ("polcy.learning_rate=1", "override polcy.learning_rate: polcy: unknown key, did you mean"),
         ("policy.learnin_rate=1", "policy.learnin_rate: unknown key, did you mean learning_rate?"),
         ("policy={learnig_rate: 1}", "override policy: policy.learnig_rate: unknown key, did you"),
-        ("loop.nope=1", "override loop.nope: loop.nope: unknown key; known here: iterations"),
+        ("loop.nope=1", "override loop.nope: unknown key; known here: iterations"),
     ],
 )
 def test_a_typo_in_an_override_names_the_override_and_what_was_meant(
@@ -291,3 +291,20 @@ def test_a_typo_in_an_override_names_the_override_and_what_was_meant(
     key, _, value = override.partition("=")
     with pytest.raises(RecipeError, match="unknown key"):
         load_recipe("guess", {key: yaml.safe_load(value)})
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "said"),
+    [
+        ({}, "policy.lora=16", "override policy.lora: write it in braces, as {key: value}"),
+        ({}, "loop={iterations: abc}", "override loop: loop.iterations: input should be a valid"),
+        ({"seed": "abc"}, "loop.iterations=5", "recipe: seed: input should be a valid integer"),
+        ({"loop": {"tasks": -1}}, "loop.iterations=5", "recipe: loop.tasks: input should be"),
+    ],
+)
+def test_a_wrong_value_is_blamed_on_the_override_that_holds_it(
+    recipe: dict[str, object], override: str, said: str
+) -> None:
+    with pytest.raises(RecipeError) as error:
+        load_recipe({"name": "r", "domain": {"name": "text"}, **recipe}, [override])
+    assert str(error.value).startswith(said)

@@ -24,9 +24,10 @@ from rlanything.config.engines import ConfigSection
 from rlanything.config.problems import (
     RecipeError,
     TrustError,
+    first_key,
     first_problem,
+    is_unknown_key,
     refused_trust,
-    unknown_key,
 )
 from rlanything.config.roles import (
     SHORT_FORM,
@@ -369,8 +370,12 @@ def _make(data: dict[str, Any], place: str, trust: Trust, overrides: Overrides) 
     except ValidationError as error:
         if (refused := refused_trust(error, data)) is not None:
             raise TrustError(f"{place}: {refused}") from None
-        place = _override_of(unknown_key(error, data), overrides) or place
-        raise RecipeError(f"{place}: {first_problem(error, data)}") from None
+        problem = first_problem(error, data)
+        name = _override_of(first_key(error, data), is_unknown_key(error), overrides)
+        if name is None:
+            raise RecipeError(f"{place}: {problem}") from None
+        shown = "" if problem.startswith(f"{name}: ") else f"{name}: "
+        raise RecipeError(f"override {shown}{problem}") from None
 
 
 def override_keys(overrides: Sequence[str]) -> list[str]:
@@ -378,13 +383,14 @@ def override_keys(overrides: Sequence[str]) -> list[str]:
     return [override.partition("=")[0] for override in overrides]
 
 
-def _override_of(key: str | None, overrides: Overrides) -> str | None:
-    """Returns the override that an unknown key came from, as messages name it (without its value,
-    which may be secret); None if it came from none."""
+def _override_of(key: str, unknown: bool, overrides: Overrides) -> str | None:
+    """Returns the key of the override that a wrong value, or an unknown key, came from, as messages
+    show it (without its value, which may be secret); None if it came from none."""
     names = [*overrides] if isinstance(overrides, Mapping) else override_keys(overrides)
-    for name in names if key else ():
-        if f"{name}.".startswith(f"{key}.") or f"{key}.".startswith(f"{name}."):
-            return f"override {visible(name)}"
+    for name in names:
+        within = unknown and f"{name}.".startswith(f"{key}.")
+        if within or f"{key}.".startswith(f"{name}."):
+            return visible(name)
     return None
 
 
