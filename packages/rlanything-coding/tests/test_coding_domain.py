@@ -362,6 +362,7 @@ def test_solutions_that_do_not_agree_with_the_tests_object_to_a_rewritten_proble
             r"rewritten_tests: input should be less than or equal to 64 \(got 100\)",
         ),
         ({"imports": "numpy"}, r"imports: write a list, as \[numpy\]"),
+        ({"imports": ["this.x"]}, "imports: 'this.x': name the package itself, as numpy"),
         ({"imports": ["numpy"], "sandbox": "http://there"}, "imports: a remote sandbox has"),
         ({"programs_agree": "no"}, r"programs_agree: input should be a valid boolean \(got 'no'\)"),
         (

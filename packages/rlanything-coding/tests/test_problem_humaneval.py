@@ -17,7 +17,7 @@ from rlanything_coding import humaneval
 from rlanything_coding.checking import ground_truth
 from rlanything_coding.functions import check_function
 from rlanything_coding.humaneval import humaneval_problems
-from rlanything_coding.problem import Problem
+from rlanything_coding.problem import Example, Problem
 from rlanything_coding.sandbox.base import Job, Limits, RunResult, Verdict
 from rlanything_coding.sandbox.local import LocalExecutor
 
@@ -139,6 +139,13 @@ def test_a_program_that_answers_no_call_is_not_asked_again(executor: LocalExecut
     result = check_function(counting, "assert add(2, 3) == 5", "add", forged("[]"), limits)
     assert result.verdict is Verdict.WRONG
     assert counting.runs == 3
+
+
+@pytest.mark.parametrize("answer", ['[{"a": 1}]', "[[]]", "[5]", "{}", '[[{"tuple": 1}]]'])
+def test_an_answer_that_no_call_gives_is_wrong(executor: LocalExecutor, answer: str) -> None:
+    problem = Problem("Add.", (Example("2\n3", "5"),), entry_point="add")
+    [result] = ground_truth(executor, problem, forged(answer), 512)
+    assert result.verdict in (Verdict.WRONG, Verdict.ERROR)
 
 
 def test_checks_count_towards_the_time_of_the_calls(executor: LocalExecutor) -> None:

@@ -298,6 +298,10 @@ def private(value: Any) -> dict[str, Any]:
         ({k: v for k, v in PAPERS.items() if k != "test_output"}, "there is no 'test_output'"),
         (PAPERS | {"test_method": "mystery"}, "'test_method' is 'mystery'"),
         (PAPERS | {"test_input": ["1"]}, "1 inputs and 2 outputs"),
+        (
+            PAPERS | {"test_method": "function", "test_function": float("nan")},
+            "'test_function' is nan",
+        ),
         (APPS | {"input_output": {"inputs": ["1"], "outputs": [2], "fn_name": "f"}}, "not lists"),
         (FUNCTIONAL | {"metadata": "{}"}, "'metadata' has no 'func_name'"),
         (FUNCTIONAL | {"metadata": "{"}, "'metadata' has no 'func_name'"),
@@ -305,6 +309,7 @@ def private(value: Any) -> dict[str, Any]:
         (FUNCTIONAL | {"metadata": {"func_name": "a b"}}, "'test_function' is 'Solution.a b'"),
         (FUNCTIONAL | {"private_test_cases": [CALL | {"input": "x"}]}, "'x' is not JSON"),
         (CONTESTS | {"time_limit": "2 s"}, "'time_limit' is '2 s'"),
+        (CONTESTS | {"time_limit": {"seconds": 10**400}}, "'time_limit' is {'seconds': 1000"),
         (LIVEBENCH | {"original_json": {}}, "'original_json' has no 'question_content'"),
         (private("nonsense!"), "no list of tests can be read"),
         (private(base64.b64encode(b"plain").decode()), "no list of tests can be read"),
@@ -338,6 +343,15 @@ def test_what_is_not_understood_is_named_in_one_line_and_the_rest_is_read(
         prepared(only, tmp_path / "only")
     [line] = str(caught.value).splitlines()
     assert reason in line
+
+
+def test_a_function_that_no_test_calls_is_not_asked_for(tmp_path: Path) -> None:
+    strange = [PAPERS | {"test_function": function} for function in ("f", 5, ["f"], float("nan"))]
+    source = written(tmp_path / "p.jsonl", [PAPERS, *strange], lines=True)
+    [said] = prepared(source, tmp_path / "out")
+    # All are the same problem.
+    assert said.startswith("p.jsonl: 1 problems, ")
+    assert "4 met before" in said
 
 
 def test_a_truncated_file_is_read_as_far_as_possible(tmp_path: Path) -> None:

@@ -185,6 +185,13 @@ def test_a_refusal_names_the_url(server: Server) -> None:
         RemoteExecutor("localhost:8080")
 
 
+@pytest.mark.parametrize("url", ["http://me:secret@host/a", "http://host/a?key=secret"])
+def test_an_address_that_cannot_be_used_is_refused_without_its_secrets(url: str) -> None:
+    with pytest.raises(SandboxUnavailable, match="http://host: a sandbox server") as caught:
+        RemoteExecutor(url)
+    assert "secret" not in str(caught.value)
+
+
 def test_many_runs_keep_their_order(server: Server) -> None:
     executor = RemoteExecutor(server.url, parallel=4)
     results = executor.run_all([Job("", str(n), str(2 * n)) for n in range(40)])

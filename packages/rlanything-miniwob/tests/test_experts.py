@@ -21,6 +21,12 @@ def ask(page: str, utterance: str, lines: str, done: Sequence[str] = ()) -> list
     return EXPERTS[page](utterance, read(lines), done)
 
 
+SPINNER = """
+textbox "" [1] = "{value}"
+button "spinner-up" [2]
+button "spinner-down" [3]
+button "Submit" [4]
+"""
 BOXES = """
 checkbox "a" [1]{a}
 checkbox "b" [2]{b}
@@ -252,6 +258,21 @@ text "Dan" [5]{}"""
 def test_menus_by_keyboard(chosen, key):
     lines = MENU.format(*(" selected" if number in chosen else "" for number in "2345"))
     assert ask("click-menu", "Select Ann>Cid", lines) == [f"press {key}"]
+
+
+@pytest.mark.parametrize(
+    ("value", "action"),
+    [
+        ("4", "click [2]"),
+        ("9", "click [3]"),
+        ("7", "click [4]"),
+        ("0é", "click [2]"),
+        ("", "click [2]"),
+    ],
+)
+def test_a_spinner_counts_from_zero_where_no_number_is_in_it(value, action):
+    lines = SPINNER.format(value=value)
+    assert ask("use-spinner", "Select 7 with the spinner and hit Submit", lines) == [action]
 
 
 def test_shapes_by_kind_color_and_size():

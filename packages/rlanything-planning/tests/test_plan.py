@@ -594,6 +594,8 @@ def test_what_is_not_known_is_one_line(arguments, said):
         ("[]", "no configuration of"),
         ('{"model_type": "t5"}', "no t5 can be made of it"),
         ('{"model_type": "gpt2", "n_embd": 12}', "gpt2' is more than an embedding and linear"),
+        ('{"model_type": "mpt", "d_model": 64}', "mpt' is without intermediate_size in its conf"),
+        ('{"model_type": "qwen2", "num_hidden_layers": 0}', "qwen2' is without num_hidden_lay"),
     ],
 )
 def test_a_config_that_says_too_little_is_one_line(content, said, tmp_path: Path):

@@ -167,6 +167,15 @@ def test_the_pool_shows_candidates_and_what_became_of_them(made: Path) -> None:
     assert "critic: The agent never opened the drawer." in shown
 
 
+@pytest.mark.parametrize("value", ["9e999", "1e308", "-1e308"])
+def test_numbers_that_no_run_writes_end_no_pane(made: Path, tmp_path: Path, value: str) -> None:
+    run = Path(shutil.copytree(made, tmp_path / "run"))
+    with closing(Store(run / "run.sqlite")) as store, store._db.transaction() as db:
+        db.execute(f"UPDATE metrics SET value = {value}")
+    for pane in "12345":
+        assert "alpha finished" in after([run], pane)
+
+
 def test_the_throughput_says_where_the_time_went(made: Path) -> None:
     shown = after([made], "5")
     assert "iteration 12 took 3.0 s, the latest 10 on average 3.0 s" in shown

@@ -123,6 +123,9 @@ class Coding(Domain):
         chosen = self.Options.read(options)
         if chosen.imports and chosen.sandbox is not None:
             raise DomainError("imports: a remote sandbox has its own packages; leave it out")
+        for name in chosen.imports:
+            if not name.isidentifier():  # finding `a.b` would run `a` outside the box
+                raise DomainError(f"imports: {name!r:.80}: name the package itself, as numpy")
         self._data = chosen.data
         self._difficulty = _difficulties(chosen.difficulty)
         self._tests = chosen.tests

@@ -94,7 +94,7 @@ def _judged(run: RunResult, expected: object, grading: Grading) -> RunResult:
         if not returned:
             return replace(run, verdict=Verdict.ERROR, reason="it raised an exception")
         right = _same(_plain(returned[0]), expected, grading.tolerance)
-    except (ValueError, TypeError, ArithmeticError, RecursionError):
+    except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
         right = False  # the program exited, or printed or returned something else
     return replace(run, verdict=Verdict.OK if right else Verdict.WRONG)
 

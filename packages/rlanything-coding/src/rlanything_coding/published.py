@@ -124,7 +124,7 @@ def read_published(place: str, entry: Any, seconds: float) -> Published | LeftOu
     if form != PAPER:
         fields |= _grading(statement, form)
     function = fields.get("test_function")
-    if function:
+    if isinstance(function, str) and fields.get("test_method") == "function":
         fields["question"] = _about_function(statement, function, fields.get("starter_code"))
     elif isinstance(fields.get("test_input"), list):
         fields["test_input"] = [
@@ -322,7 +322,7 @@ def _time_limit(place: str, entry: Mapping[str, Any]) -> float | None:
         return None
     try:
         return float(limit.get("seconds") or 0) + float(limit.get("nanos") or 0) / 1e9 or None
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError, OverflowError):
         fail(place, f"'time_limit' is {reprlib.repr(limit)}", _AS_PUBLISHED)
 
 

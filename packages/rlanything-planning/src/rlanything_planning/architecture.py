@@ -48,11 +48,15 @@ _TOWERS: dict[str, dict[str, Any]] = {
 """Vision towers of the vision models among them."""
 
 
+_SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+
+
 class Architecture:
     """A decoder of Llama's kind (RMS norms, rotary positions, a gated MLP of three matrices), and
     its adapters; if it has any, only they train. A vision tower is counted separately.
 
-    Raises `PlanError` for a network with matrices other than linear layers and an embedding."""
+    Raises `PlanError` for a network with matrices other than linear layers and an embedding, or
+    without its sizes in its config."""
 
     def __init__(self, network: Any) -> None:
         config = network.config.get_text_config()
@@ -68,10 +72,14 @@ class Architecture:
             if isinstance(module, nn.Linear) and f"{name}.weight" in base
         }
         embedding = network.get_input_embeddings().weight
+        sizes = {name: getattr(config, name, None) for name in _SIZES}
+        unsaid = [n for n, size in sizes.items() if not isinstance(size, int) or size < 1]
+        reason = f"without {unsaid[0]} in its config" if unsaid else ""
         if {w for w in base.values() if w.dim() > 1} != linear | {embedding}:
-            reason = "more than an embedding and linear layers, and cannot be planned here"
-            remedy = "use a dense Qwen- or Llama-type model"
-            raise PlanError(f"a model of type {config.model_type!r} is {reason}: {remedy}")
+            reason = "more than an embedding and linear layers"
+        if reason:
+            remedy = "cannot be planned here: use a dense Qwen- or Llama-type model"
+            raise PlanError(f"a model of type {config.model_type!r} is {reason}, and {remedy}")
         self.kind: str = config.model_type
         self.layers: int = config.num_hidden_layers
         self.hidden: int = config.hidden_size

@@ -189,7 +189,10 @@ class WatchApp(App[None]):
         self.query_one("#menu", Static).update(self._menu())
         if run.view is not None:
             content = self.query_one("#content", Static)
-            content.update(self._content(run, run.view, content.size.width))
+            try:
+                content.update(self._content(run, run.view, content.size.width))
+            except (ArithmeticError, ValueError):  # infinite or huge numbers in the store
+                content.update(Content("This page has numbers that no run writes."))
 
     def _menu(self) -> Content:
         return Content(" ").join(

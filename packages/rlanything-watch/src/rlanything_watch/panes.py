@@ -249,7 +249,10 @@ def _event(slot: Mapping[str, Any], event: Mapping[str, Any]) -> list[Content]:
         said = f"won {share(before)} → {share(after)}: {event['reason']}"
     style = {"accepted": GOOD, "rejected": BAD}.get(kind, LABEL)
     where = f"iteration {event['iteration']} · {one_line(slot['slot'])} · "
-    rows = [Content(""), Content.assemble((where, "dim"), (kind, style), f" · {one_line(said)}")]
+    rows = [
+        Content(""),
+        Content.assemble((where, "dim"), (one_line(kind), style), f" · {one_line(said)}"),
+    ]
     if kind == "proposed":
         rows += [Content(_cut(visible(f"→ {event['instruction']}")))]
         critics = [_cut(visible(f"critic: {text}")) for text in event["critics"]]
@@ -328,7 +331,7 @@ def _rates(facts: Facts, latest: Sequence[int]) -> list[Content]:
 
 
 def _phase(name: str, last: float, mean: float, whole: float) -> Content:
-    part = mean / whole if whole else 0.0
+    part = min(mean / whole, 1.0) if whole else 0.0
     label = one_line(name.removeprefix("seconds/"))
     return Content.assemble(
         f"{label:<24.24}{duration(last):>9}{duration(mean):>10}{part:>5.0%} ",

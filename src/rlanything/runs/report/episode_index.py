@@ -24,6 +24,7 @@ from rlanything.runs.report.history import Episode
 from rlanything.runs.report.pointing import Units, pointed_at
 from rlanything.runs.report.sampling import Shown
 from rlanything.runs.store.store import Store
+from rlanything.strict_json import finite_json
 
 IMAGE_BYTES = 96_000
 """Largest screenshot that is shown, in bytes; larger ones are only named."""
@@ -42,7 +43,7 @@ class Pages:
 
     def add(self, content: Any) -> int:
         """Compresses JSON data and returns the number of its chunk."""
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(finite_json(content), ensure_ascii=False, separators=(",", ":"))
         # Half a surrogate pair, which a model may write, cannot be shown on a page.
         self.chunks.append(zlib.compress(text.encode("utf-8", "replace"), 6))
         return len(self.chunks) - 1

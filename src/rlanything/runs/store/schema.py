@@ -102,6 +102,11 @@ RANGES = {
     ("trajectories", "outcome"): "IN (-1, 1)",
     ("evaluations", "outcome"): "IN (-1, 0, 1)",
     ("judgements", "score"): "IN (-1, 0, 1)",
+    ("slot_events", "kind"): "IN ('proposed', 'accepted', 'rejected')",
+    ("slot_events", "parent_accuracy"): "BETWEEN 0 AND 1",
+    ("slot_events", "candidate_accuracy"): "BETWEEN 0 AND 1",
+    ("slots", "accuracy"): "BETWEEN 0 AND 1",
+    ("groups", "accuracy"): "BETWEEN 0 AND 1",
     **{
         (table, "iteration"): "BETWEEN 0 AND 1000000000"
         for table in ("metrics", "evaluations", "iterations", "groups", "slot_events")

@@ -58,6 +58,12 @@ class RemoteExecutor:
             raise SandboxUnavailable(
                 f"{quoted(url)}: a sandbox server's url begins with http(s):// and its host"
             )
+        parts = urlsplit(url)
+        if "@" in parts.netloc or parts.query or parts.fragment:  # which may hold a secret
+            raise SandboxUnavailable(
+                f"{parts.scheme}://{parts.hostname}: a sandbox server's url has no user, query or "
+                "fragment: give its host and path only"
+            )
         self._url = f"{url.rstrip('/')}/run_code"
         self._threads = ThreadPoolExecutor(parallel, "sandbox")
         self._silence = ""

@@ -100,10 +100,12 @@ def autocomplete(utterance: str, screen: Screen, done: Done) -> list[str]:
 
 
 def spinner(utterance: str, screen: Screen, done: Done) -> list[str]:
-    """Sets a spinner. While the field has the focus, the arrow keys act like its arrows."""
+    """Sets a spinner, whose arrows count from 0 where its field has no number. While the field has
+    the focus, the arrow keys act like its arrows."""
     field = fields(screen)[0]
-    missing = int(part(r"Select (-?\d+)", utterance)) - int(field.value or 0)
-    if missing == 0:
+    number = re.fullmatch(r"-?[0-9]{1,9}", field.value or "0")
+    missing = int(part(r"Select (-?\d+)", utterance)) - (int(number[0]) if number else 0)
+    if number and missing == 0:
         return submit(screen)
     name, key = ("spinner-up", "ArrowUp") if missing > 0 else ("spinner-down", "ArrowDown")
     arrows = clicks(each for each in screen if name in each.text)
