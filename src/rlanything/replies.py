@@ -1,8 +1,9 @@
-"""Readers of servers' replies, which are untrusted."""
+"""Readers of servers' replies, which are untrusted, and what a request to one leaves out."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,16 @@ class BadReply(Exception):
         super().__init__(what)
         self.asked_seconds = asked_seconds
         """Seconds that the server asks to wait before a retry."""
+
+
+def key_headers(key: str, omitted: Any) -> dict[str, Any]:
+    """Returns the headers for OpenAI's client: that of the key, and `omitted` for those that it
+    would take from its environment variables, an organisation's or secrets of another gateway."""
+    lines = os.environ.get("OPENAI_CUSTOM_HEADERS", "").split("\n")
+    named = [name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon]
+    others = [name for name in named if name.casefold() != "authorization"]
+    left_out = dict.fromkeys(("OpenAI-Organization", "OpenAI-Project", *others), omitted)
+    return {**left_out, "Authorization": f"Bearer {key}"}
 
 
 def json_object(raw: bytes) -> dict[str, Any]:

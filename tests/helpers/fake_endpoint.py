@@ -43,6 +43,7 @@ class FakeEndpoint:
     """Before every answer."""
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     most_at_once: int = 0
     under_way: int = 0
@@ -58,6 +59,7 @@ class FakeEndpoint:
         with self.lock:
             self.bodies.append(body)
             self.keys.append(handler.headers["Authorization"])
+            self.headers.append(dict(handler.headers))
             self.times.append(time.monotonic())
             self.under_way += 1
             self.most_at_once = max(self.most_at_once, self.under_way)

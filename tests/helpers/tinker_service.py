@@ -135,9 +135,11 @@ class TinkerService:
 
     async def info(self, request: HTTPRequest) -> Response:
         model_id = (await request.json())["model_id"]
-        base = self.trainings[model_id].base
+        training = self.trainings[model_id]
+        base = training.base
         data = {"model_name": base, "tokenizer_id": str(self.models[base])}
-        return JSONResponse({"type": "get_info", "model_id": model_id, "model_data": data})
+        more = {"model_id": model_id, "model_data": data, "lora_rank": training.rank}
+        return JSONResponse({"type": "get_info", **more})
 
     # Futures.
 

@@ -58,6 +58,8 @@ class ToyEnvironment:
             raise EpisodeError(self._task.id, "failed")
         elif word == "crash":
             raise RuntimeError("a bug")
+        elif word == "exit":
+            sys.exit("its game is over")
         elif word == "modules":
             return StepResult(Observation(",".join(sys.modules)), response, True)
         outcome = {"win": 1, "lose": -1}.get(word)
@@ -178,16 +180,17 @@ def test_a_task_that_kills_its_worker_at_reset_is_the_only_one_lost():
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_episode_error_is_that_episodes_result(workers: int):
     with toy_pool(workers) as pool:
-        opened = pool.reset([*tasks(3), Task("bad", "", data={"broken": True})])
-        assert isinstance(opened[3], EpisodeError)
-        results = pool.step({0: "fail", 1: "crash", 2: "a"})
+        opened = pool.reset([*tasks(4), Task("bad", "", data={"broken": True})])
+        assert isinstance(opened[4], EpisodeError)
+        results = pool.step({0: "fail", 1: "crash", 2: "a", 3: "exit"})
         assert str(results[0]) == "task t0: failed"
         assert str(results[1]) == "task t1: RuntimeError: a bug"
         assert isinstance(results[0], EpisodeError)
         assert isinstance(results[1], EpisodeError)
         assert (results[0].lost, results[1].lost) == (False, True)
         assert isinstance(results[2], StepResult)
-        for over in (0, 1, 3):
+        assert str(results[3]) == "task t3: SystemExit: its game is over"
+        for over in (0, 1, 3, 4):
             with pytest.raises(ValueError, match=f"episode {over} is not open"):
                 pool.step({over: "a"})
 

@@ -85,6 +85,11 @@ def test_no_more_requests_are_under_way_than_allowed(fake: FakeEndpoint, limit: 
     assert (fake.most_at_once, fake.requests) == (limit, 12)
 
 
+def ended(reason: str | None, content: str | None, **more: Any) -> Respond:
+    message = {"role": "assistant", "content": content, **more}
+    return text(json.dumps({"choices": [{"message": message, "finish_reason": reason}]}))
+
+
 PASSING: dict[str, Respond] = {
     "429": status(429),
     "500": status(500),
@@ -100,6 +105,13 @@ PASSING: dict[str, Respond] = {
     "an error called 200": text('{"error": {"message": "overloaded"}}'),
     "no choices": text('{"choices": []}'),
     "endless JSON": text("[" * 200_000),
+    "an answer broken off": ended("abort", "Hel"),
+    "an error for an answer": text(
+        '{"choices": [{"message": {"content": "Hel"}, "error": {"code": 502}}]}'
+    ),
+    "a limit that passes": status(
+        429, "You exceeded your current quota, check your plan. Please retry in 45.5s."
+    ),
 }
 
 
@@ -143,6 +155,10 @@ NO_ROOM = (
     '{"error": {"code": "context_length_exceeded", "message": "Too much."}}',
     "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
     "the request exceeds the available context size, try increasing it",
+    "The input token count (9000) exceeds the maximum number of tokens allowed (8192).",
+    "This model's maximum prompt length is 8192 but the request contains 9000 tokens.",
+    "Range of input length should be [1, 8192]",
+    "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens",
 )
 
 
@@ -153,11 +169,6 @@ def test_a_prompt_that_is_too_long_is_answered_with_nothing(fake: FakeEndpoint, 
     answers = endpoint.ask([(HELLO, 1), (HELLO, 2)], SAMPLING)
     assert answers == [Answer("", "length"), Answer("Hello.", "stop")]
     assert endpoint.pop_usage()["too_long"] == 1
-
-
-def ended(reason: str | None, content: str | None, **more: Any) -> Respond:
-    message = {"role": "assistant", "content": content, **more}
-    return text(json.dumps({"choices": [{"message": message, "finish_reason": reason}]}))
 
 
 @pytest.mark.parametrize(
@@ -200,6 +211,19 @@ def test_an_account_without_credit_is_not_asked_again(
     assert f"answered {number}: its quota is used up" in line
     assert "add credit to the account of the key in MY_KEY" in line
     assert fake.requests == 1
+
+
+def test_only_the_named_key_is_sent_and_no_secret_of_another_gateway(
+    fake: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    custom = "Authorization: Bearer sk-other\nX-Api-Key: sk-other\nnothing"
+    for name in ("ORG_ID", "PROJECT_ID", "ADMIN_KEY", "API_KEY"):
+        monkeypatch.setenv(f"OPENAI_{name}", "sk-other")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", custom)
+    for variable in ("MY_KEY", None):
+        open_endpoint(fake, key_variable=variable).ask([(HELLO, 1)], SAMPLING)
+    assert fake.keys == [f"Bearer {KEY}", "Bearer none"]
+    assert "sk-other" not in str(fake.headers)
 
 
 def test_an_endpoints_answers_have_more_room_by_default() -> None:

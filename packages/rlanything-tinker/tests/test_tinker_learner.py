@@ -3,6 +3,7 @@ weights."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,12 @@ from helpers.tinker_service import TinkerService, load, own_model, role
 from helpers.tiny import plain_logprobs, sample_of
 from rlanything.algorithm.losses import LossInputs, LossOutputs, with_kl
 from rlanything.cluster.models import RoleSource
-from rlanything.engines.base import DivergedError
+from rlanything.engines.base import DivergedError, ModelError
 from rlanything.engines.hf.model import LanguageModel
 from rlanything.learning.learner import Learner
 from rlanything.records import Sample
+from rlanything_tinker import learner
+from rlanything_tinker import service as session
 from rlanything_tinker.model import STATE
 from rlanything_tinker.service import ServiceError
 
@@ -186,6 +189,36 @@ def test_a_failure_of_the_service_is_one_line_that_names_the_request(
     assert "policy.learner: taking an optimizer step, the service failed: " in str(failed.value)
     assert "out of memory" in str(failed.value)
     assert "\n" not in str(failed.value)
+
+
+def test_a_request_without_an_answer_ends_after_its_time(
+    serving: Serving, samples: list[tuple[str, Sample]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(serving[1])
+    for module in (learner, session):
+        monkeypatch.setattr(module, "MOST_SECONDS", 0.0)
+    with pytest.raises(ServiceError, match="the service failed: no answer within 0 s"):
+        model.learner.update(samples, 0)
+
+
+@pytest.mark.parametrize(
+    "error", [json.JSONDecodeError("cut", "{", 1), KeyError("logprobs"), AssertionError()]
+)
+def test_an_answer_that_the_sdk_cannot_read_is_one_line(error: Exception) -> None:
+    with (
+        pytest.raises(ServiceError, match=r"^policy\.learner: reading, the service failed: "),
+        session.asking("policy", "reading"),
+    ):
+        raise error
+    with pytest.raises(ModelError), session.asking("policy", "reading"):
+        raise ModelError("ours")
+
+
+def test_adapters_of_another_rank_are_refused(serving: Serving, tmp_path: Path) -> None:
+    load(serving[1]).snapshot(tmp_path)()
+    assert load(serving[1], model=str(tmp_path)).weights.role == "policy"
+    with pytest.raises(ModelError, match=r"policy.lora.rank: 64, but .* have rank 4; set it"):
+        load(serving[1], model=str(tmp_path), lora={"rank": 64})
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,8 @@ class EpisodeHost:
             return _of_task(play.task, error)
         except DomainError as fault:  # set-up failed, so the response is not to blame
             return EpisodeError(play.task.id, str(fault))
-        except Exception as fault:  # a fault of one environment must not lose the other episodes
+        # A fault of one environment, or its exit, must not lose the other episodes.
+        except (Exception, SystemExit) as fault:
             _close(self._environments.pop(play.slot, None))
             kind = UnexplainedError if stepping else EpisodeError
             return kind(play.task.id, f"{type(fault).__name__}: {fault}")

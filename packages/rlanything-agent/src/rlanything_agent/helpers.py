@@ -13,6 +13,7 @@ import openai
 from starlette.responses import Response
 
 from rlanything.domains.base import DomainError, EndpointOptions
+from rlanything.replies import key_headers
 from rlanything_agent.asked import Denial
 
 _SHARE = 0.8
@@ -72,6 +73,7 @@ class Helpers:
             api_key=key or "none",
             base_url=helper.url,
             timeout=helper.timeout_seconds,
+            default_headers=key_headers(key or "none", openai.omit),
             # A redirect would send chats and key to another host.
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False),
         ) as client:

@@ -21,7 +21,7 @@ from rlanything.engines.base import OnSamples, Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.images import ImageBook
 from rlanything.records import Message, Messages
-from rlanything.replies import BadReply, json_object, number, place, quoted
+from rlanything.replies import BadReply, json_object, key_headers, number, place, quoted
 from rlanything.surrogates import whole_characters
 
 # They log every header of a reply, which may contain the key.
@@ -43,14 +43,19 @@ SHORTEST_ENCODED = 12
 """Also redact any word at least this long and no shorter than the key: it may be the key,
 encoded."""
 _NO_ROOM = re.compile(
-    rb"context[ _](length|size|window)|model length|prompt is too long", re.IGNORECASE
+    rb"context[ _](length|size|window)|model length|(prompt|input) is too long|input token count|"
+    rb"maximum prompt length|range of input length|max_new_tokens. must be",
+    re.IGNORECASE,
 )
 _NO_CREDIT = re.compile(
     rb"insufficient_quota|billing_(hard_limit_reached|not_active)|exceeded your current quota|"
     rb"insufficient_(credits|funds|balance)|credit balance is too low",
     re.IGNORECASE,
 )
+_SOON = re.compile(rb"retry in [\d.]+ ?m?s|retryDelay")
+"""In Google's message about a limit that passes, which otherwise speaks of used up quota too."""
 _CUT = frozenset({"length", "max_tokens", "model_length", "max_output_tokens"})
+_BROKEN_OFF = frozenset({"abort", "aborted", "cancelled", "error"})
 _WITHHELD = frozenset(
     {"content_filter", "refusal", "safety", "recitation", "blocklist", "prohibited_content", "spii"}
 )
@@ -239,6 +244,7 @@ class Endpoint:
                 base_url=self._config.url,
                 timeout=self._config.timeout_seconds,
                 max_retries=0,
+                default_headers=key_headers(self._key or "none", openai.omit),
                 http_client=BoundedClient(ENVELOPE + BYTES_PER_TOKEN * sampling.max_tokens),
             ) as client,
         ):
@@ -409,6 +415,8 @@ class Endpoint:
                 int(number(usage.get(name), MOST_TOKENS))
                 for name in ("prompt_tokens", "completion_tokens")
             )
+            if _reason(choice) in _BROKEN_OFF or choice.get("error"):
+                raise BadReply("broke its answer off")
         except BadReply as bad:
             raise self._no_answer(str(bad)) from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -433,7 +441,8 @@ def _says_no_room(status: int, body: bytes) -> bool:
 
 def _says_no_credit(status: int, body: bytes) -> bool:
     """Whether an error says that the account has no credit, so that waiting does not help."""
-    return status == 402 or (status == 429 and bool(_NO_CREDIT.search(body)))
+    without = bool(_NO_CREDIT.search(body)) and not _SOON.search(body)
+    return status == 402 or (status == 429 and without)
 
 
 def _was_cut(choice: Mapping[str, Any]) -> bool:

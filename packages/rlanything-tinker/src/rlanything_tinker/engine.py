@@ -112,7 +112,8 @@ class TinkerEngine:
         )
 
     def _completion(self, request: Request, result: tinker.SampleResponse) -> Completion:
-        [sequence] = result.sequences
+        with asking(self._weights.role, "generating"):
+            [sequence] = result.sequences
         ids, logprobs = tuple(sequence.tokens), tuple(sequence.logprobs or ())
         if len(ids) != len(logprobs):
             raise ServiceError(

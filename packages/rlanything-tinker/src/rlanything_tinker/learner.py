@@ -19,7 +19,7 @@ from rlanything.learning.shares import Pass, arrange
 from rlanything.learning.statistics import Totals
 from rlanything.learning.trained_tokens import TrainedTokens, trained_tokens
 from rlanything.records import Sample
-from rlanything_tinker.service import ServiceError, asking
+from rlanything_tinker.service import MOST_SECONDS, ServiceError, asking
 from rlanything_tinker.weights import ServedWeights
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -76,9 +76,10 @@ class TinkerLearner:
             return None
         tokens = trained_tokens(work.batch, 1, _CPU)
         with asking(self._weights.role, "computing log-probs"):
-            output = self._weights.client.forward(_data(work), "cross_entropy").result()
-        rows = [torch.tensor(each["logprobs"].data) for each in output.loss_fn_outputs]
-        old = _chosen(rows, tokens)
+            asked = self._weights.client.forward(_data(work), "cross_entropy")
+            output = asked.result(MOST_SECONDS)
+            rows = [torch.tensor(each["logprobs"].data) for each in output.loss_fn_outputs]
+            old = _chosen(rows, tokens)
         totals.mismatch.add(old, tokens.old_logprobs)
         return old
 
@@ -113,7 +114,8 @@ class TinkerLearner:
 
         try:
             with asking(role, "computing gradients"):
-                self._weights.client.forward_backward_custom(_data(work), loss_of).result()
+                asked = self._weights.client.forward_backward_custom(_data(work), loss_of)
+                asked.result(MOST_SECONDS)
         except ServiceError:
             if failure is not None:  # of the objective, not the service
                 raise failure from None
@@ -132,7 +134,7 @@ class TinkerLearner:
             grad_clip_norm=settings.max_grad_norm,
         )
         with asking(self._weights.role, "taking an optimizer step"):
-            step = self._weights.client.optim_step(parameters).result()
+            step = self._weights.client.optim_step(parameters).result(MOST_SECONDS)
         self._weights.updates += 1
         norm = _gradient_norm(step.metrics or {})
         if norm is not None and not math.isfinite(norm):

@@ -19,7 +19,13 @@ from rlanything.engines.hf.text import ModelText, end_of_turn
 from rlanything.strict_json import read_json
 from rlanything_tinker.engine import TinkerEngine
 from rlanything_tinker.learner import TinkerLearner
-from rlanything_tinker.service import OpenService, asking, check_model, open_service
+from rlanything_tinker.service import (
+    MOST_SECONDS,
+    OpenService,
+    asking,
+    check_model,
+    open_service,
+)
 from rlanything_tinker.weights import SEED_BITS, ServedWeights
 
 STATE = "tinker.json"
@@ -76,7 +82,7 @@ class TinkerModel:
 
         def write() -> None:
             with asking(self.weights.role, "saving the state"):
-                path = saving.result().path
+                path = saving.result(MOST_SECONDS).path
             text = json.dumps({"path": path} | state, indent=1)
             (folder / STATE).write_text(text, encoding="utf-8")
 
@@ -98,7 +104,14 @@ def load_model(url: str, key_variable: str, source: RoleSource) -> TinkerModel:
     assert isinstance(role, TrainedRoleConfig)
     service = open_service(url, key_variable, name)
     client = _training_client(service, source, role, name)
-    info = client.get_info().model_data
+    with asking(name, "describing the model"):
+        told = client.get_info()
+    info, rank = told.model_data, told.lora_rank
+    if role.lora is not None and rank not in (None, role.lora.rank):
+        raise ModelError(
+            f"{name}.lora.rank: {role.lora.rank}, but the adapters of {role.model} have rank "
+            f"{rank}; set it to that"
+        )
     base = str(info.model_name or role.model)
     text = _text(base, info.tokenizer_id or base, service.contexts.get(base))
     weights = ServedWeights(name, client)
@@ -113,18 +126,19 @@ def _training_client(
     if source.checkpoint is not None:
         state = SavedState.read(source.checkpoint)
         with asking(name, f"loading {state.path}"):
-            return client.create_training_client_from_state_with_optimizer(state.path).result()
+            loading = client.create_training_client_from_state_with_optimizer(state.path)
+            return loading.result(MOST_SECONDS)
     if (Path(role.model) / STATE).is_file():
         state = SavedState.read(Path(role.model))
         with asking(name, f"loading {state.path}"):
-            return client.create_training_client_from_state(state.path).result()
+            return client.create_training_client_from_state(state.path).result(MOST_SECONDS)
     check_model(service, role.model, name)
     assert role.lora is not None  # TinkerConfig.check ensures this
     with asking(name, f"creating adapters for {role.model}"):
         # The output layer stays as it is, as with `targets: all-linear` elsewhere.
         return client.create_lora_training_client(
             role.model, rank=role.lora.rank, seed=source.seed & SEED_BITS, train_unembed=False
-        ).result()
+        ).result(MOST_SECONDS)
 
 
 def _text(name: str, tokenizer_place: str, context: int | None) -> ModelText:

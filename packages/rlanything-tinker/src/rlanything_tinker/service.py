@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from rlanything.engines.hf.damage import reason_of
 
 REACHED_SECONDS = 20.0
 """Time limit of the first connection."""
+MOST_SECONDS = 3600.0
+"""Time limit of a request besides sampling: the SDK repeats some without end."""
 LISTED_MODELS = 6
 """Number of the service's models that an error names."""
 
@@ -30,16 +33,17 @@ class ServiceError(ValueError):
 
 @contextmanager
 def asking(role: str, doing: str) -> Iterator[None]:
-    """Turns the SDK's errors inside into a `ServiceError` that names the role and the request. Its
-    requests are repeated for minutes before it gives up."""
+    """Turns the SDK's errors inside, of any class for a reply that it does not understand, into a
+    `ServiceError` that names the role and the request."""
     try:
         yield
-    except (tinker.TinkerError, RuntimeError, ValueError) as error:
-        ours = isinstance(error, ValueError) and type(error) is not ValueError
-        if ours:
+    except Exception as error:
+        if any(each.__module__.startswith("rlanything") for each in type(error).__mro__):
             raise
         # A client whose last request failed only says so; the cause is more useful.
         reason = reason_of(error.__cause__ if error.__cause__ is not None else error)
+        if isinstance(error, TimeoutError):
+            reason = f"no answer within {MOST_SECONDS:g} s"
         raise ServiceError(f"{role}.learner: {doing}, the service failed: {reason}") from error
 
 
@@ -54,16 +58,18 @@ class OpenService:
 
 def open_service(url: str, key_variable: str, role: str) -> OpenService:
     """Opens a session for a role (its key in the recipe), with the API key from an environment
-    variable. Raises `ModelError` without an API key, `ServiceError` if the service cannot be
+    variable. Raises `ModelError` without a usable API key, `ServiceError` if the service cannot be
     reached or refuses it."""
-    key = os.environ.get(key_variable)
-    if not key:
+    key = os.environ.get(key_variable, "").strip()
+    # A bad key would be quoted in the error about an invalid header.
+    if not re.fullmatch("[!-~]+", key):
         raise ModelError(
-            f"{role}.learner: the environment variable {key_variable} is not set; set it to "
+            f"{role}.learner: the environment variable {key_variable} holds no key; set it to "
             f"the key for {url}"
         )
     try:  # the SDK would repeat its first request for minutes, in silence
-        httpx.get(url, timeout=REACHED_SECONDS)
+        with httpx.stream("GET", url, timeout=REACHED_SECONDS):
+            pass
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServiceError(
             f"{role}.learner.url: {url} cannot be reached ({reason_of(error)}); check the "
@@ -72,7 +78,7 @@ def open_service(url: str, key_variable: str, role: str) -> OpenService:
     with asking(role, f"opening a session at {url}"):
         client = tinker.ServiceClient(base_url=url, api_key=key)
         rest = tinker.RestClient(base_url=url, api_key=key)
-        known: Any = rest.get_server_capabilities().result()
+        known: Any = rest.get_server_capabilities().result(MOST_SECONDS)
     models = {one.model_name: one.max_context_length for one in known.supported_models}
     return OpenService(client, models)
 

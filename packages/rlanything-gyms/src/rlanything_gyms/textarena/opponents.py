@@ -12,6 +12,7 @@ from pydantic import Discriminator, Tag
 from rlanything.domains.base import CodeName, DomainError, DomainOptions, EndpointOptions
 from rlanything.domains.registry import named_function
 from rlanything.records import Messages
+from rlanything.replies import key_headers
 
 Opponent = Callable[[str], str]
 """A function of all text that a player has seen; returns its move."""
@@ -119,6 +120,7 @@ class _Endpoint:
             api_key=key,
             timeout=_SECONDS,
             max_retries=_RETRIES,
+            default_headers=key_headers(key, openai.omit),
             # A redirect would send the game to another host.
             http_client=openai.DefaultHttpxClient(follow_redirects=False),
         ) as client:
