@@ -94,7 +94,7 @@ def test_eval_of_a_bare_model_takes_what_a_recipe_takes(
     assert call(monkeypatch, "eval", "nano-guess", *size, "policy.dtype=bfloat16", "threads=1") == 0
     assert json.loads(capsys.readouterr().out)["episodes"] == 4
     said = refused(monkeypatch, capsys, "eval", "nano-guess", *size, "policy.dtype=float8")
-    assert "nano-guess: policy.dtype: input should be 'float32' or 'bfloat16'" in said
+    assert "override policy.dtype: input should be 'float32' or 'bfloat16'" in said
 
 
 def test_eval_of_an_unknown_split_is_refused(
