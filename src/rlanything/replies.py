@@ -1,4 +1,4 @@
-"""Readers of servers' replies, which are untrusted, and what a request to one leaves out."""
+"""Keys that requests to servers carry, and readers of their replies, which are untrusted."""
 
 from __future__ import annotations
 
@@ -22,6 +22,13 @@ class BadReply(Exception):
         super().__init__(what)
         self.asked_seconds = asked_seconds
         """Seconds that the server asks to wait before a retry."""
+
+
+def key_in(variable: str) -> str | None:
+    """Returns the key in an environment variable; None if it holds none that a header can carry,
+    which would be quoted in the error about that header."""
+    key = os.environ.get(variable, "").strip()
+    return key if re.fullmatch("[!-~]+", key) else None
 
 
 def key_headers(key: str, omitted: Any) -> dict[str, Any]:

@@ -86,14 +86,10 @@ def first_problem(error: ValidationError, data: object, *place: str) -> str:
     return f"{dotted([*place, *key]) or 'recipe'}: {message}{more}"
 
 
-def first_key(error: ValidationError, data: object) -> str:
-    """Returns the dotted key of the first problem."""
-    return dotted(_key(error.errors(include_url=False)[0], data))
-
-
-def is_unknown_key(error: ValidationError) -> bool:
-    """Returns whether the first problem is an unknown key."""
-    return error.errors(include_url=False)[0]["type"] == "unknown_key"
+def first_key(error: ValidationError, data: object) -> tuple[str, bool]:
+    """Returns the dotted key of the first problem, and whether it is an unknown one."""
+    problem = error.errors(include_url=False)[0]
+    return dotted(_key(problem, data)), problem["type"] == "unknown_key"
 
 
 def _key(problem: ErrorDetails, data: object) -> list[int | str]:

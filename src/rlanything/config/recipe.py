@@ -26,7 +26,6 @@ from rlanything.config.problems import (
     TrustError,
     first_key,
     first_problem,
-    is_unknown_key,
     refused_trust,
 )
 from rlanything.config.roles import (
@@ -371,7 +370,7 @@ def _make(data: dict[str, Any], place: str, trust: Trust, overrides: Overrides) 
         if (refused := refused_trust(error, data)) is not None:
             raise TrustError(f"{place}: {refused}") from None
         problem = first_problem(error, data)
-        name = _override_of(first_key(error, data), is_unknown_key(error), overrides)
+        name = _override_of(*first_key(error, data), overrides)
         if name is None:
             raise RecipeError(f"{place}: {problem}") from None
         shown = "" if problem.startswith(f"{name}: ") else f"{name}: "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import os
 import re
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
@@ -21,7 +20,7 @@ from rlanything.engines.base import OnSamples, Sampling
 from rlanything.engines.deadline import GenerationTimeout
 from rlanything.engines.images import ImageBook
 from rlanything.records import Message, Messages
-from rlanything.replies import BadReply, json_object, key_headers, number, place, quoted
+from rlanything.replies import BadReply, json_object, key_headers, key_in, number, place, quoted
 from rlanything.surrogates import whole_characters
 
 # They log every header of a reply, which may contain the key.
@@ -218,9 +217,8 @@ class Endpoint:
         variable = self._config.key_variable
         if variable is None:
             return None
-        key = os.environ.get(variable, "").strip()
-        # A bad key would be quoted in the error about an invalid header.
-        if not re.fullmatch("[!-~]+", key):
+        key = key_in(variable)
+        if key is None:
             raise EndpointError(
                 f"{self._role}: the environment variable {variable} holds no key for "
                 f"{self._config.url}; set it, or use {self._role}.engine.key_variable=null if the "

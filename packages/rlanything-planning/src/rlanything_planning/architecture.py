@@ -72,8 +72,8 @@ class Architecture:
             if isinstance(module, nn.Linear) and f"{name}.weight" in base
         }
         embedding = network.get_input_embeddings().weight
-        sizes = {name: getattr(config, name, None) for name in _SIZES}
-        unsaid = [n for n, size in sizes.items() if not isinstance(size, int) or size < 1]
+        said = [(name, getattr(config, name, None)) for name in _SIZES]
+        unsaid = [name for name, size in said if not isinstance(size, int) or size < 1]
         reason = f"without {unsaid[0]} in its config" if unsaid else ""
         if {w for w in base.values() if w.dim() > 1} != linear | {embedding}:
             reason = "more than an embedding and linear layers"

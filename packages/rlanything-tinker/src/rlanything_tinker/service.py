@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ import tinker
 
 from rlanything.engines.base import ModelError
 from rlanything.engines.hf.damage import reason_of
+from rlanything.replies import key_in
 
 REACHED_SECONDS = 20.0
 """Time limit of the first connection."""
@@ -60,9 +59,8 @@ def open_service(url: str, key_variable: str, role: str) -> OpenService:
     """Opens a session for a role (its key in the recipe), with the API key from an environment
     variable. Raises `ModelError` without a usable API key, `ServiceError` if the service cannot be
     reached or refuses it."""
-    key = os.environ.get(key_variable, "").strip()
-    # A bad key would be quoted in the error about an invalid header.
-    if not re.fullmatch("[!-~]+", key):
+    key = key_in(key_variable)
+    if key is None:
         raise ModelError(
             f"{role}.learner: the environment variable {key_variable} holds no key; set it to "
             f"the key for {url}"

@@ -92,8 +92,8 @@ class RunSource:
         slots = tuple(read_lineage(reader.store))
         played = None if chosen is None else _played(reader, episodes[chosen])
         facts = reader.facts()
-        planned = 0 if facts.planned is None else facts.planned
-        if not isinstance(facts.name, str) or not isinstance(planned, int) or planned > 10**9:
+        named = isinstance(facts.name, str) and isinstance(facts.planned, int | None)
+        if not named or (facts.planned or 0) > 10**9:
             raise TypeError("the recipe was not written by a run")
         return RunView(facts, slots, episodes, chosen, played)
 

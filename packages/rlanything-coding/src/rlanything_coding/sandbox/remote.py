@@ -61,7 +61,7 @@ class RemoteExecutor:
         parts = urlsplit(url)
         if "@" in parts.netloc or parts.query or parts.fragment:  # which may hold a secret
             raise SandboxUnavailable(
-                f"{parts.scheme}://{parts.hostname}: a sandbox server's url has no user, query or "
+                f"{parts.scheme}://{place(url)}: a sandbox server's url has no user, query or "
                 "fragment: give its host and path only"
             )
         self._url = f"{url.rstrip('/')}/run_code"
